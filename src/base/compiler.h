@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The only place that knows about compilers: attributes and builtins behind project names.
+ * Nothing here has state.
+ */
+#ifndef FERRY_BASE_COMPILER_H
+#define FERRY_BASE_COMPILER_H
+
+#include <stddef.h>
+
+#define FERRY_PRINTF(fmt_index, args_index) __attribute__((format(printf, fmt_index, args_index)))
+#define FERRY_CHECKED                       __attribute__((warn_unused_result))
+#define FERRY_NORETURN                      __attribute__((noreturn))
+#define FERRY_COLD                          __attribute__((cold, noinline))
+#define FERRY_LIKELY(x)                     __builtin_expect(!!(x), 1)
+#define FERRY_UNLIKELY(x)                   __builtin_expect(!!(x), 0)
+#define FERRY_CLEANUP(fn)                   __attribute__((cleanup(fn)))
+#define FERRY_CACHE_LINE                    64
+#define FERRY_ALIGNED_LINE                  __attribute__((aligned(FERRY_CACHE_LINE)))
+
+/* The object that contains a member, from the member's address. */
+#define FERRY_CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+#define FERRY_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Tell a spinning core that it spins. */
+static inline void ferry_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+#endif
