@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between the runtime and one metadata store: segment name to document text.
+ *
+ * store.c is the only caller through the table. Requests are asynchronous: done() runs exactly once,
+ * on the store's own (control) thread or, for simulators, whenever the rig says, never inside
+ * submit(), under no lock. Every request has a deadline and a size limit. A data-path worker may
+ * submit a request (it only queues), and never waits for one.
+ */
+#ifndef FERRY_METADATA_STORE_H
+#define FERRY_METADATA_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferry/status.h>
+
+#include "base/clock.h"
+
+struct ferry_config;
+struct ferry_http_client;
+struct ferry_store;
+struct ferry_store_request;
+
+enum ferry_store_verb {
+    FERRY_STORE_GET = 0,    /* ERR_NOT_FOUND if the name is unknown */
+    FERRY_STORE_PUT = 1,    /* create or replace; ERR_TOO_LARGE if the store refuses the size */
+    FERRY_STORE_DELETE = 2, /* FERRY_OK also if there was nothing */
+};
+
+typedef void ferry_store_done_fn(struct ferry_store_request *request);
+
+/* In the caller's memory from submit to done. */
+struct ferry_store_request {
+    enum ferry_store_verb verb;
+    const char *name;     /* segment name; valid until done */
+    const char *text;     /* PUT: the document; valid until done */
+    size_t text_len;
+    uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC, never "none" */
+    ferry_store_done_fn *done;
+    void *arg; /* the caller's */
+    /* result, valid inside done() */
+    enum ferry_status status;
+    char error[512];    /* the cause, for people; "" on success */
+    char *reply;        /* GET: malloc'd text, NUL-terminated; the callback takes it or it is freed */
+    size_t reply_len;
+    /* the store's own between submit and done */
+    void *store_data;
+};
+
+struct ferry_store_env {
+    const struct ferry_config *config;
+    const struct ferry_clock *clock;
+    struct ferry_http_client *http;
+};
+
+struct ferry_store_ops {
+    const char *name; /* "peer", "http" */
+    /* Required. One thread; may block, bounded. */
+    enum ferry_status (*open)(const struct ferry_store_env *env, struct ferry_store **store_out);
+    /* Required. Blocks, bounded; requests that run end with ERR_CLOSING before it returns. */
+    void (*close)(struct ferry_store *store);
+    /* Required. Any thread; must not block. */
+    void (*submit)(struct ferry_store *store, struct ferry_store_request *request);
+    /*
+     * True if names are control addresses and a document lives in its owner ("peer"): PUT and DELETE
+     * succeed without doing anything.
+     */
+    bool names_are_addresses;
+};
+
+struct ferry_store {
+    const struct ferry_store_ops *ops;
+};
+
+/* metadata_type names the store: "p2p" or "peer", "http". ERR_CONFIG for one this build lacks. */
+enum ferry_status ferry_store_open(const struct ferry_store_env *env, struct ferry_store **store_out);
+void ferry_store_close(struct ferry_store *store);
+void ferry_store_submit(struct ferry_store *store, struct ferry_store_request *request);
+
+/* Submit and wait, for callers that may block. The result is in @request; returns its status. */
+enum ferry_status ferry_store_call(struct ferry_store *store, struct ferry_store_request *request);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between the runtime and one transport.
+ *
+ * transport.c is the only file that calls through `struct ferry_transport_ops`; it checks what is
+ * promised below on both sides of every call. The registry (registry.c) merges each table over typed
+ * "unsupported" defaults, so no pointer is NULL after registration.
+ *
+ *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> close
+ *
+ * The runtime decides which transport serves a request; choice and health of paths within a
+ * transport belong to the transport. A transport never calls into another transport.
+ */
+#ifndef FERRY_TRANSPORT_TRANSPORT_H
+#define FERRY_TRANSPORT_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ferry/batch.h>
+#include <ferry/status.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "reactor/worker.h"
+
+struct ferry_config;
+struct ferry_document;
+struct ferry_net_ops;
+struct ferry_option_table;
+struct ferry_registry;
+struct ferry_transport;
+struct ferry_target;
+struct ferry_xfer;
+struct json_object;
+
+#define FERRY_TRANSPORT_OPS_VERSION 1
+
+/* The 128-bit identity of one life of an engine, as 32 lower-case hex digits and a NUL. */
+#define FERRY_INCARNATION_SIZE 33
+
+/* Capabilities. A set bit requires the op it names. */
+#define FERRY_CAP_DRAM      (1u << 0) /* memory to memory between processes */
+#define FERRY_CAP_LOCAL     (1u << 1) /* serves the engine's own segment */
+#define FERRY_CAP_CANCEL    (1u << 2) /* cancel */
+#define FERRY_CAP_REVOKE    (1u << 3) /* revoke */
+#define FERRY_CAP_DECORATOR (1u << 4) /* wraps another transport (fault) */
+
+/* What a transport may use of its engine. Lives as long as the transport. */
+struct ferry_transport_env {
+    const struct ferry_config *config;
+    const struct ferry_clock *clock;
+    struct ferry_random *random;
+    struct ferry_registry *registry;
+    const char *segment_name;           /* own */
+    const char *incarnation;            /* own, 32 hex digits */
+    const char *advertise_host;         /* the address at which peers reach this engine, never a wildcard */
+    struct ferry_spin_budget *budget;
+    /* Seams for the model rig; NULL and false in production. */
+    const struct ferry_net_ops *net;
+    const struct ferry_reactor_ops *reactor_ops;
+    bool threadless;
+};
+
+/*
+ * One request on its way through a transport. It is part of the runtime's task; the transport owns
+ * it from a successful submit() until it calls ferry_xfer_end().
+ */
+typedef void ferry_xfer_ended_fn(struct ferry_xfer *xfer);
+
+struct ferry_xfer {
+    /* set by the runtime, constant from submit to end */
+    enum ferry_opcode opcode;
+    enum ferry_priority priority;
+    unsigned char *local;
+    uint64_t remote_addr;
+    uint64_t length; /* > 0 */
+    struct ferry_target *target;
+    uint64_t deadline_ns; /* FERRY_NO_DEADLINE */
+    ferry_xfer_ended_fn *ended;
+    /* set by the runtime on any thread, read by the transport: someone asked for the end */
+    _Atomic bool cancel_asked;
+    /* set by the transport in submit(): which worker a waiter may drive; NULL if none or several */
+    _Atomic(struct ferry_worker *) driver;
+    /* the transport's own, between submit and end */
+    void *transport_data;
+    /* result, set by ferry_xfer_end() */
+    enum ferry_status status;
+    int32_t native;    /* errno, wire status or device code; 0 if none */
+    const char *where; /* static text: the place that decided, such as "hp_tcp: progress timeout" */
+};
+
+/*
+ * The transport's half of the bargain: called exactly once per accepted xfer, on any thread, under no
+ * lock, when nothing of the transport, the kernel or a device can touch the local memory any more.
+ * After the call the xfer is the runtime's. FERRY_OK means every byte was moved.
+ * May be called before submit() has returned, but only on another thread or from a later turn.
+ */
+void ferry_xfer_end(struct ferry_xfer *xfer, enum ferry_status status, int32_t native,
+                    const char *where);
+
+/* What probe() says. */
+struct ferry_transport_info {
+    bool usable;
+    char reason[160]; /* why not, in words; "" if usable */
+};
+
+/* The public part of every transport object; implementations embed it first. */
+struct ferry_transport {
+    const struct ferry_transport_ops *ops;
+    const struct ferry_transport_env *env;
+};
+
+/* The public part of every target: a transport's binary view of one peer's segment, immutable. */
+struct ferry_target {
+    struct ferry_transport *transport;
+    uint64_t max_transfer_bytes; /* of both sides; the runtime refuses larger requests */
+};
+
+struct ferry_transport_ops {
+    uint32_t ops_version; /* FERRY_TRANSPORT_OPS_VERSION at compile time */
+    const char *name;     /* [a-z0-9_]+, unique, static storage */
+    int wire_id;          /* the number in published documents; -1: never published */
+    uint32_t caps;        /* FERRY_CAP_* */
+    const struct ferry_option_table *options; /* its settings, or NULL */
+
+    /*
+     * Required. Any thread; may block and allocate. Says whether this host can use the transport. A
+     * missing library or device is not an error: FERRY_OK with usable = false and a reason.
+     */
+    enum ferry_status (*probe)(const struct ferry_config *config, struct ferry_transport_info *info_out);
+
+    /*
+     * Required. One thread; may block and allocate. Starts workers and listeners.
+     * Errors: ERR_CONFIG, ERR_INVALID (an address), ERR_LIMIT, ERR_NO_MEMORY, ERR_IO; nothing stays.
+     */
+    enum ferry_status (*open)(const struct ferry_transport_env *env, struct ferry_transport **transport_out);
+
+    /*
+     * Required. One thread; blocks, bounded. Ends everything that is running with ERR_CLOSING (a WRITE
+     * that may have landed: ERR_OUTCOME_UNKNOWN) and frees the transport.
+     * Given: the runtime admits no more; every target is closed after its xfers ended.
+     */
+    void (*close)(struct ferry_transport *transport);
+
+    /*
+     * Optional (wire_id >= 0). Any thread; may allocate. The attribute string (JSON text) that the
+     * local segment publishes for this transport, malloc'd. Default: none.
+     */
+    enum ferry_status (*describe)(struct ferry_transport *transport, char **attr_out);
+
+    /*
+     * Optional. The same per buffer. Not called for buffers that are local only.
+     */
+    enum ferry_status (*describe_buffer)(struct ferry_transport *transport, uint64_t registration_id,
+                                         enum ferry_permission permission, char **attr_out);
+
+    /*
+     * Required. Any thread; may allocate; must not block on the network. Builds the binary view of a
+     * peer's segment from its document. @doc may be changed or freed after the call.
+     * Errors: ERR_UNSUPPORTED (the peer does not offer this transport), ERR_METADATA (its attributes
+     * are malformed; the text says which), ERR_NO_MEMORY.
+     */
+    enum ferry_status (*target_open)(struct ferry_transport *transport, const struct ferry_document *doc,
+                                     struct ferry_target **target_out);
+
+    /* Required. Any thread. Given: every xfer on the target has ended. */
+    void (*target_close)(struct ferry_target *target);
+
+    /*
+     * Required. Any thread; must not block, must not allocate. All or nothing.
+     * Given:   every xfer is valid, its local range is leased by the runtime, all targets are this
+     *          transport's.
+     * Ensures: on FERRY_OK each xfer ends exactly once through ferry_xfer_end(), never from inside
+     *          this call on this thread. On failure none was taken and none ends.
+     * Errors:  ERR_QUEUE_FULL is back-pressure. ERR_CLOSING. Ranges that the target does not have are
+     *          not errors here: such an xfer ends with ERR_RANGE or ERR_PERMISSION.
+     */
+    enum ferry_status (*submit)(struct ferry_transport *transport, struct ferry_xfer *const *xfers,
+                                uint32_t count);
+
+    /*
+     * Optional (FERRY_CAP_CANCEL). Any thread; must not block. Best effort and silent: asks that the
+     * xfer, whose cancel_asked is set, end soon. It still ends exactly once. The caller guarantees
+     * that the xfer's memory stays valid during the call, even if it ends meanwhile.
+     */
+    void (*cancel)(struct ferry_transport *transport, struct ferry_xfer *xfer);
+
+    /*
+     * Optional (FERRY_CAP_REVOKE). Any thread, not a worker; blocks, bounded by @deadline_ns. Close the
+     * connections whose operations still touch [addr, addr + length), as source, destination or
+     * served memory, and end the queued xfers on it; return when their callbacks have retired.
+     * Errors: ERR_BUSY (a device could not be fenced).
+     */
+    enum ferry_status (*revoke)(struct ferry_transport *transport, const void *addr, uint64_t length,
+                                uint64_t deadline_ns);
+
+    /*
+     * Optional. Any thread; may block and allocate. Adds this transport's state and counters to a
+     * JSON object: {"reactor", "workers": [...], "peers": [{"name", "lanes": [...]}], ...}.
+     */
+    void (*report)(struct ferry_transport *transport, struct json_object *object);
+};
+
+/* transport.c: the single caller. Same contracts, checked. */
+enum ferry_status ferry_transport_probe(const struct ferry_transport_ops *ops,
+                                        const struct ferry_config *config,
+                                        struct ferry_transport_info *info_out);
+enum ferry_status ferry_transport_open(const struct ferry_transport_ops *ops,
+                                       const struct ferry_transport_env *env,
+                                       struct ferry_transport **transport_out);
+void ferry_transport_close(struct ferry_transport *transport);
+enum ferry_status ferry_transport_describe(struct ferry_transport *transport, char **attr_out);
+enum ferry_status ferry_transport_describe_buffer(struct ferry_transport *transport,
+                                                  uint64_t registration_id,
+                                                  enum ferry_permission permission, char **attr_out);
+enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
+                                              const struct ferry_document *doc,
+                                              struct ferry_target **target_out);
+void ferry_transport_target_close(struct ferry_target *target);
+enum ferry_status ferry_transport_submit(struct ferry_transport *transport,
+                                         struct ferry_xfer *const *xfers, uint32_t count);
+void ferry_transport_cancel(struct ferry_transport *transport, struct ferry_xfer *xfer);
+enum ferry_status ferry_transport_revoke(struct ferry_transport *transport, const void *addr,
+                                         uint64_t length, uint64_t deadline_ns);
+void ferry_transport_report(struct ferry_transport *transport, struct json_object *object);
+
+/* registry.c: the list of transports of this build, merged tables. */
+#define FERRY_TRANSPORTS_MAX 16
+
+uint32_t ferry_transports(const struct ferry_transport_ops **ops_out /* [FERRY_TRANSPORTS_MAX] */);
+/* NULL if this build has none of that name. */
+const struct ferry_transport_ops *ferry_transport_find(const char *name);
+/* Merge @ops over the defaults into @merged_out; ERR_INTERNAL if caps and ops disagree. */
+enum ferry_status ferry_transport_ops_merge(const struct ferry_transport_ops *ops,
+                                            struct ferry_transport_ops *merged_out);
+
+#endif
