@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include <ferry/batch.h>
+#include <ferry/memory.h>
 #include <ferry/status.h>
 
 #include "base/clock.h"
