@@ -70,10 +70,6 @@ struct ferry_registry {
         *snapshot_current; /* holds a reference; NULL: build at next use */
 };
 
-/*
- * ---- life ----
- */
-
 /* ERR_INVALID, ERR_NO_MEMORY. */
 FERRY_CHECKED enum ferry_status ferry_registry_init(struct ferry_registry *registry,
                                                     const struct ferry_registry_options *options);
@@ -95,10 +91,6 @@ void ferry_registry_close(struct ferry_registry *registry);
 /* Undo close. ERR_BUSY (with text) while a buffer remains, hidden or not. Any thread. */
 FERRY_CHECKED enum ferry_status ferry_registry_reopen(struct ferry_registry *registry);
 
-/*
- * ---- register ----
- */
-
 struct ferry_registry_spec {
     uint64_t addr;
     uint64_t length;      /* bytes, > 0 */
@@ -116,7 +108,7 @@ struct ferry_registry_spec {
  *   ERR_UNSUPPORTED  a location of another kind than cpu (the text names it)
  *   ERR_EXISTS       partial overlap, or same range with other location or permission (names both)
  *   ERR_BUSY         the same range, or one that overlaps, is hidden and not yet gone
- *   ERR_QUEUE_FULL   buffers_max is reached
+ *   ERR_TOO_LARGE    buffers_max would be exceeded
  *   ERR_NO_MEMORY
  *   ERR_CLOSING      ferry_registry_close() was called
  */
@@ -125,7 +117,7 @@ FERRY_CHECKED enum ferry_status ferry_registry_register(struct ferry_registry *r
                                                         uint32_t count);
 
 /*
- * ---- unregister ----
+ * How a range is taken back:
  *
  *   ferry_registry_hide() --> [publish the shorter list] --> ferry_removal_wait() --OK--> finish
  *                                                                  | ERR_BUSY
@@ -192,6 +184,14 @@ FERRY_CHECKED enum ferry_status ferry_removal_wait(const struct ferry_removal *r
 void ferry_removal_revoke(const struct ferry_removal *removal);
 
 /*
+ * The i-th mention, 0 <= @index < count: its range, and how many leases keep it from being quiet (0
+ * if it is not hidden). Valid until finish or abandon.
+ */
+struct ferry_registry_range ferry_removal_range(const struct ferry_removal *removal,
+                                                uint32_t index);
+uint32_t ferry_removal_lease_count(const struct ferry_removal *removal, uint32_t index);
+
+/*
  * Drop what was hidden and count down what was not, all or none. ERR_BUSY (with text that names a
  * range and its leases) unless quiet; then the removal is unchanged and still open. On success the
  * memory of ranges that are gone is the caller's again and the removal is zeroed. Takes the mutex.
@@ -225,10 +225,6 @@ FERRY_CHECKED enum ferry_status ferry_registry_unregister(struct ferry_registry 
                                                           const struct ferry_registry_range *ranges,
                                                           uint32_t count,
                                                           const struct ferry_unregister_plan *plan);
-
-/*
- * ---- look up ----
- */
 
 /* One per worker or submit slot; used by one thread at a time. Keeps at most one snapshot alive. */
 struct ferry_registry_reader {
@@ -298,10 +294,6 @@ bool ferry_lease_revoked(const struct ferry_lease *lease);
 /* The id of the buffer under a held lease. */
 uint64_t ferry_lease_registration_id(const struct ferry_lease *lease);
 
-/*
- * ---- describe ----
- */
-
 struct ferry_registry_buffer {
     uint64_t addr;
     uint64_t length;
@@ -311,15 +303,14 @@ struct ferry_registry_buffer {
 };
 
 struct ferry_registry_list {
-    uint64_t generation; /* of exactly this content */
-    struct ferry_registry_buffer
-        *buffers; /* ascending addresses; freed by ferry_registry_list_free() */
+    uint64_t generation;                   /* of exactly this content */
+    struct ferry_registry_buffer *buffers; /* ascending addresses */
     uint32_t count;
 };
 
 /*
  * Copy the published set (hidden ranges left out, local-only ones included) with its generation.
- * Takes the mutex; allocates. ERR_NO_MEMORY.
+ * Takes the mutex; allocates. ERR_NO_MEMORY. Freed by ferry_registry_list_free().
  */
 FERRY_CHECKED enum ferry_status ferry_registry_list(struct ferry_registry *registry,
                                                     struct ferry_registry_list *list_out);
