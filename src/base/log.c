@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -105,45 +106,21 @@ static void puts_out(struct out *out, const char *text)
     put(out, text, strlen(text));
 }
 
-/* Length of the UTF-8 sequence at @text (RFC 3629: no overlong forms, no surrogates), 0 if none. */
-static size_t utf8_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char first_min, first_max, second_min, second_max, length;
-    } rows[] = {
-        {0x20, 0x7f, 0x00, 0x00, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-
-    for (size_t i = 0; i < FERRY_ARRAY_LEN(rows); i++) {
-        if (text[0] < rows[i].first_min || text[0] > rows[i].first_max)
-            continue;
-        if (rows[i].length > 1 && (text[1] < rows[i].second_min || text[1] > rows[i].second_max))
-            return 0;
-        for (size_t k = 2; k < rows[i].length; k++) {
-            if ((text[k] & 0xc0) != 0x80)
-                return 0;
-        }
-        return rows[i].length;
-    }
-    return 0;
-}
-
 /* @text with everything escaped that is not printable on one line, or not allowed in JSON. */
 static void put_escaped(struct out *out, const char *text, bool json)
 {
+    const char *end = text + strlen(text);
     char code[8];
 
-    while (*text != '\0') {
+    while (text < end) {
         unsigned char byte = (unsigned char)*text;
-        size_t len = utf8_length((const unsigned char *)text);
+        size_t len = ferry_utf8_length((const unsigned char *)text, (size_t)(end - text));
 
         if (json && (byte == '"' || byte == '\\')) {
             snprintf(code, sizeof(code), "\\%c", byte);
             puts_out(out, code);
             text++;
-        } else if (len > 0 && byte != 0x7f) {
+        } else if (len > 0 && byte >= 0x20 && byte != 0x7f) {
             put(out, text, len);
             text += len;
         } else if (json && byte < 0x80) {
