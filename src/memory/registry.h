@@ -106,8 +106,8 @@ struct ferry_registry_spec {
  * Any thread; takes the mutex; allocates. With text that names the range:
  *   ERR_INVALID      NULL, zero length, wrap, bad permission, malformed location, unknown NUMA node
  *   ERR_UNSUPPORTED  a location of another kind than cpu (the text names it)
- *   ERR_EXISTS       partial overlap, or same range with other location or permission (names both)
- *   ERR_BUSY         the same range, or one that overlaps, is hidden and not yet gone
+ *   ERR_EXISTS       partial overlap, same range with other location or permission (names both), or
+ *                    a range that is hidden and not yet gone
  *   ERR_TOO_LARGE    buffers_max would be exceeded
  *   ERR_NO_MEMORY
  *   ERR_CLOSING      ferry_registry_close() was called
