@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a test asks about its own process: open descriptors, threads, resident memory, CPU time.
+ * All of it is read from /proc. Header only; the counts hold for the moment of the call.
+ */
+#ifndef FERRY_TESTS_SUPPORT_PROCESS_H
+#define FERRY_TESTS_SUPPORT_PROCESS_H
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Entries of a /proc folder, or -1. */
+static inline int process_count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    int count = 0;
+    if (dir == NULL)
+        return -1;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* Open descriptors, without the one that counting takes. */
+static inline int process_fd_count(void)
+{
+    return process_count_entries("/proc/self/fd") - 1;
+}
+
+static inline int process_thread_count(void)
+{
+    return process_count_entries("/proc/self/task");
+}
+
+/* Resident bytes now. */
+static inline uint64_t process_rss_bytes(void)
+{
+    unsigned long total = 0;
+    unsigned long resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%lu %lu", &total, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* User and system time of all threads so far, nanoseconds. */
+static inline uint64_t process_cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#endif
