@@ -64,9 +64,10 @@ struct frame_rule {
     uint16_t flags;
 };
 
+/* The greeting carries no flags: none is agreed on yet. */
 static const struct frame_rule rules[] = {
-    [FERRY_FRAME_HELLO] = {0, EXT_HELLO, FERRY_FLAG_CREDIT},
-    [FERRY_FRAME_HELLO_REPLY] = {USES_STATUS, EXT_HELLO_REPLY, FERRY_FLAG_CREDIT},
+    [FERRY_FRAME_HELLO] = {0, EXT_HELLO, 0},
+    [FERRY_FRAME_HELLO_REPLY] = {USES_STATUS, EXT_HELLO_REPLY, 0},
     [FERRY_FRAME_READ] = {USES_REQUEST, EXT_SCATTER, FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER},
     [FERRY_FRAME_WRITE] = {USES_REQUEST, EXT_SCATTER,
                            FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER | FERRY_FLAG_CHECKSUM},
@@ -148,10 +149,6 @@ static enum ferry_frame_verdict check_flags(const struct ferry_frame *frame,
         return FERRY_FRAME_FLAG_MISPLACED;
     if (frame->type == FERRY_FRAME_CREDIT && (frame->flags & FERRY_FLAG_CREDIT) == 0)
         return FERRY_FRAME_FLAG_MISPLACED;
-    if ((frame->flags & FERRY_FLAG_NO_CLOSE) != 0 && frame->status == FERRY_FRAME_OK)
-        return FERRY_FRAME_FLAG_MISPLACED;
-    if ((frame->flags & FERRY_FLAG_CHECKSUM) != 0 && frame->status != FERRY_FRAME_OK)
-        return FERRY_FRAME_FLAG_MISPLACED;
     return FERRY_FRAME_VALID;
 }
 
@@ -171,16 +168,18 @@ static enum ferry_frame_verdict check_header(const struct ferry_frame *frame)
     if (frame->priority > FERRY_FRAME_PRIORITY_MAX)
         return FERRY_FRAME_FIELD_BAD;
 
-    /* Id 0 is "the request could not be decoded", and then the stream cannot go on either. */
-    bool fatal = frame->status != FERRY_FRAME_OK && (frame->flags & FERRY_FLAG_NO_CLOSE) == 0;
+    bool ok = frame->status == FERRY_FRAME_OK;
+    bool stays_open = (frame->flags & FERRY_FLAG_NO_CLOSE) != 0;
 
-    if ((rule->uses & USES_ID) != 0 && frame->request_id == 0 && !fatal)
+    if ((ok && stays_open) || (!ok && (frame->flags & FERRY_FLAG_CHECKSUM) != 0))
+        return FERRY_FRAME_FLAG_MISPLACED;
+
+    /* Id 0 is "the request could not be decoded", and then the stream cannot go on either. */
+    if ((rule->uses & USES_ID) != 0 && frame->request_id == 0 && (ok || stays_open))
         return FERRY_FRAME_FIELD_BAD;
 
     if ((rule->uses & USES_LENGTH) != 0) {
-        bool some = frame->status == FERRY_FRAME_OK;
-
-        if ((frame->length > 0) != some || !ferry_range_ok(frame->remote_addr, frame->length))
+        if ((frame->length > 0) != ok || !ferry_range_ok(frame->remote_addr, frame->length))
             return FERRY_FRAME_LENGTH_BAD;
     }
     return FERRY_FRAME_VALID;
