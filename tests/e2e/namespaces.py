@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two network namespaces joined by a veth pair. The names are this process's own; close() removes all."""
+import itertools
+import os
+import shutil
+import subprocess
+
+import harness
+
+number = itertools.count()
+
+
+def sh(*command, check=True):
+    return subprocess.run(command, check=check, capture_output=True, text=True, timeout=30).stdout
+
+
+def why_not():
+    """Why namespaces cannot be made here, or "" if they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not shutil.which("ip"):
+        return "ip (iproute2) is not installed"
+    name = "fy%dprobe" % os.getpid()
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=30)
+    if done.returncode != 0:
+        return "network namespaces cannot be made here: " + done.stderr.strip()
+    made = subprocess.run(["ip", "-n", name, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"],
+                          capture_output=True, text=True, timeout=30)
+    sh("ip", "netns", "del", name, check=False)
+    return "" if made.returncode == 0 else "veth pairs cannot be made here: " + made.stderr.strip()
+
+
+class Pair:
+    """Namespaces `left` and `right`: 10.77.N.1 and .2, fd77:N::1 and ::2."""
+
+    def __init__(self):
+        serial = next(number)
+        tag = "fy%dx%d" % (os.getpid(), serial)
+        self.left, self.right = tag + "l", tag + "r"
+        self.left_v4, self.right_v4 = "10.77.%d.1" % (serial % 250), "10.77.%d.2" % (serial % 250)
+        self.left_v6, self.right_v6 = "fd77:%x::1" % (serial + 1), "fd77:%x::2" % (serial + 1)
+        self.device = "ferry0"
+        try:
+            self._up()
+        except BaseException:
+            self.close()
+            raise
+
+    def _up(self):
+        for name in (self.left, self.right):
+            sh("ip", "netns", "add", name)
+            sh("ip", "-n", name, "link", "set", "lo", "up")
+        sh("ip", "link", "add", self.device, "netns", self.left, "type", "veth",
+           "peer", "name", self.device, "netns", self.right)
+        for name, v4, v6 in ((self.left, self.left_v4, self.left_v6), (self.right, self.right_v4, self.right_v6)):
+            sh("ip", "-n", name, "addr", "add", v4 + "/24", "dev", self.device)
+            # Without duplicate detection the address is usable at once.
+            sh("ip", "-n", name, "addr", "add", v6 + "/64", "dev", self.device, "nodad")
+            sh("ip", "-n", name, "link", "set", self.device, "up")
+        harness.wait_until(lambda: "state UP" in sh("ip", "-n", self.left, "link", "show", self.device), 5,
+                           "the link is up")
+
+    def prefix(self, name):
+        return ["ip", "netns", "exec", name]
+
+    def link(self, name, state):
+        """Take one end of the wire down, or up again."""
+        sh("ip", "-n", name, "link", "set", self.device, state)
+
+    def close(self):
+        for name in (self.left, self.right):
+            sh("ip", "netns", "del", name, check=False)
