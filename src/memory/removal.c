@@ -235,9 +235,9 @@ static enum ferry_status busy(const struct ferry_removal *removal)
         if (leases > 0)
             return ferry_fail(
                 FERRY_ERR_BUSY,
-                "unregister: %" PRIu32 " transfers still use " FERRY_RANGE_FMT
-                "; it stays hidden and registered, and calling again resumes",
-                leases, FERRY_RANGE_ARGS(removal->entries[i]->addr, removal->entries[i]->length));
+                "unregister: " FERRY_RANGE_FMT " is still in use (leases=%" PRIu32
+                "); it stays hidden and registered, and calling again resumes",
+                FERRY_RANGE_ARGS(removal->entries[i]->addr, removal->entries[i]->length), leases);
     }
     /* The last lease went between the caller's look and ours. */
     return ferry_fail(FERRY_ERR_BUSY, "unregister: calling again resumes");
