@@ -228,17 +228,30 @@ enum ferry_status ferry_size_parse(const char *text, uint64_t *bytes_out)
     return FERRY_OK;
 }
 
+/* The largest unit that divides @bytes, or NULL. */
+static const struct unit *largest_divisor(const struct unit *units, size_t count, uint64_t bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes > 0 && bytes % units[i].factor == 0)
+            return &units[i];
+    }
+    return NULL;
+}
+
 void ferry_size_format(uint64_t bytes, char *buf, size_t size)
 {
-    for (size_t i = 0; i < FERRY_ARRAY_LEN(binary_units); i++) {
-        const struct unit *unit = &binary_units[i];
+    const struct unit *binary = largest_divisor(binary_units, FERRY_ARRAY_LEN(binary_units), bytes);
+    /* Without the last one: plain bytes need no unit. */
+    const struct unit *decimal = largest_divisor(decimal_units, FERRY_ARRAY_LEN(decimal_units) - 1,
+                                                 bytes);
+    const struct unit *unit = binary;
 
-        if (bytes > 0 && bytes % unit->factor == 0) {
-            snprintf(buf, size, "%" PRIu64 "%s", bytes / unit->factor, unit->name);
-            return;
-        }
-    }
-    snprintf(buf, size, "%" PRIu64, bytes);
+    if (unit == NULL || (decimal != NULL && decimal->factor > unit->factor))
+        unit = decimal;
+    if (unit == NULL)
+        snprintf(buf, size, "%" PRIu64, bytes);
+    else
+        snprintf(buf, size, "%" PRIu64 "%s", bytes / unit->factor, unit->name);
 }
 
 /* ".125" at *@at as a part of @factor. False if it is malformed or no whole number of nanoseconds.
@@ -296,15 +309,12 @@ enum ferry_status ferry_duration_parse(const char *text, uint64_t *ns_out)
 
 void ferry_duration_format(uint64_t ns, char *buf, size_t size)
 {
-    for (size_t i = 0; i < FERRY_ARRAY_LEN(time_units); i++) {
-        const struct unit *unit = &time_units[i];
+    const struct unit *unit = largest_divisor(time_units, FERRY_ARRAY_LEN(time_units), ns);
 
-        if (ns > 0 && ns % unit->factor == 0) {
-            snprintf(buf, size, "%" PRIu64 "%s", ns / unit->factor, unit->name);
-            return;
-        }
-    }
-    snprintf(buf, size, "0");
+    if (unit == NULL)
+        snprintf(buf, size, "0");
+    else
+        snprintf(buf, size, "%" PRIu64 "%s", ns / unit->factor, unit->name);
 }
 
 void ferry_hex_encode(const void *bytes, size_t len, char *buf)

@@ -64,7 +64,7 @@ FERRY_CHECKED enum ferry_status ferry_u64_parse(const char *text, uint64_t *valu
  */
 FERRY_CHECKED enum ferry_status ferry_size_parse(const char *text, uint64_t *bytes_out);
 #define FERRY_SIZE_TEXT_SIZE 24
-/* Exact: with the largest binary unit that divides it. Reads back to the same number. */
+/* Exact and short: with the largest unit that divides it. Reads back to the same number. */
 void ferry_size_format(uint64_t bytes, char *buf, size_t size);
 
 /*
