@@ -60,25 +60,32 @@ enum {
 
 struct frame_rule {
     uint8_t uses;
-    uint8_t extension; /* the known one this type may carry */
-    uint16_t flags;
+    uint8_t extension;  /* the known one this type may carry */
+    uint16_t flags;     /* those it may carry */
+    uint16_t flags_due; /* those it must carry */
 };
 
 /* The greeting carries no flags: none is agreed on yet. */
 static const struct frame_rule rules[] = {
-    [FERRY_FRAME_HELLO] = {0, EXT_HELLO, 0},
-    [FERRY_FRAME_HELLO_REPLY] = {USES_STATUS, EXT_HELLO_REPLY, 0},
-    [FERRY_FRAME_READ] = {USES_REQUEST, EXT_SCATTER, FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER},
-    [FERRY_FRAME_WRITE] = {USES_REQUEST, EXT_SCATTER,
-                           FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER | FERRY_FLAG_CHECKSUM},
-    [FERRY_FRAME_READ_REPLY] = {USES_ANSWER, EXT_NONE,
-                                FERRY_FLAG_CREDIT | FERRY_FLAG_CHECKSUM | FERRY_FLAG_NO_CLOSE},
-    [FERRY_FRAME_WRITE_REPLY] = {USES_ANSWER, EXT_NONE, FERRY_FLAG_CREDIT | FERRY_FLAG_NO_CLOSE},
-    [FERRY_FRAME_RESOLVE] = {USES_ID, EXT_RESOLVE, FERRY_FLAG_CREDIT},
-    [FERRY_FRAME_RESOLVE_REPLY] = {USES_ID | USES_STATUS, EXT_RESOLVE_REPLY,
-                                   FERRY_FLAG_CREDIT | FERRY_FLAG_NO_CLOSE},
-    [FERRY_FRAME_CREDIT] = {0, EXT_NONE, FERRY_FLAG_CREDIT},
-    [FERRY_FRAME_GOODBYE] = {0, EXT_GOODBYE, FERRY_FLAG_CREDIT},
+    [FERRY_FRAME_HELLO] = {.extension = EXT_HELLO},
+    [FERRY_FRAME_HELLO_REPLY] = {.uses = USES_STATUS, .extension = EXT_HELLO_REPLY},
+    [FERRY_FRAME_READ] = {.uses = USES_REQUEST,
+                          .extension = EXT_SCATTER,
+                          .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER},
+    [FERRY_FRAME_WRITE] = {.uses = USES_REQUEST,
+                           .extension = EXT_SCATTER,
+                           .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_SCATTER | FERRY_FLAG_CHECKSUM},
+    [FERRY_FRAME_READ_REPLY] = {.uses = USES_ANSWER,
+                                .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_CHECKSUM |
+                                         FERRY_FLAG_NO_CLOSE},
+    [FERRY_FRAME_WRITE_REPLY] = {.uses = USES_ANSWER,
+                                 .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_NO_CLOSE},
+    [FERRY_FRAME_RESOLVE] = {.uses = USES_ID, .extension = EXT_RESOLVE, .flags = FERRY_FLAG_CREDIT},
+    [FERRY_FRAME_RESOLVE_REPLY] = {.uses = USES_ID | USES_STATUS,
+                                   .extension = EXT_RESOLVE_REPLY,
+                                   .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_NO_CLOSE},
+    [FERRY_FRAME_CREDIT] = {.flags = FERRY_FLAG_CREDIT, .flags_due = FERRY_FLAG_CREDIT},
+    [FERRY_FRAME_GOODBYE] = {.extension = EXT_GOODBYE, .flags = FERRY_FLAG_CREDIT},
 };
 
 static bool type_known(uint8_t type)
@@ -143,11 +150,13 @@ static bool unused_are_zero(const struct ferry_frame *frame, uint8_t uses)
 static enum ferry_frame_verdict check_flags(const struct ferry_frame *frame,
                                             const struct frame_rule *rule)
 {
-    if ((frame->flags & ~(uint32_t)FLAGS_KNOWN) != 0)
-        return FERRY_FRAME_FLAG_UNKNOWN;
-    if ((frame->flags & ~(uint32_t)rule->flags) != 0)
-        return FERRY_FRAME_FLAG_MISPLACED;
-    if (frame->type == FERRY_FRAME_CREDIT && (frame->flags & FERRY_FLAG_CREDIT) == 0)
+    uint32_t surplus = frame->flags & ~(uint32_t)rule->flags;
+
+    if (FERRY_UNLIKELY(surplus != 0)) {
+        return (surplus & ~(uint32_t)FLAGS_KNOWN) != 0 ? FERRY_FRAME_FLAG_UNKNOWN
+                                                       : FERRY_FRAME_FLAG_MISPLACED;
+    }
+    if ((frame->flags & rule->flags_due) != rule->flags_due)
         return FERRY_FRAME_FLAG_MISPLACED;
     return FERRY_FRAME_VALID;
 }
@@ -415,6 +424,40 @@ static enum ferry_frame_verdict decode_extensions(const uint8_t *bytes, uint32_t
     return due == EXT_NONE ? FERRY_FRAME_VALID : FERRY_FRAME_EXTENSION_BAD;
 }
 
+/* Everything but the bodies of the greeting and the goodbye. */
+static void copy_plain(const struct ferry_frame *frame, struct ferry_frame *frame_out)
+{
+    frame_out->type = frame->type;
+    frame_out->priority = frame->priority;
+    frame_out->status = frame->status;
+    frame_out->flags = frame->flags;
+    frame_out->request_id = frame->request_id;
+    frame_out->registration_id = frame->registration_id;
+    frame_out->remote_addr = frame->remote_addr;
+    frame_out->length = frame->length;
+    frame_out->credit_bytes = frame->credit_bytes;
+    frame_out->credit_sequence = frame->credit_sequence;
+    frame_out->checksum = frame->checksum;
+    frame_out->list = frame->list;
+}
+
+/* Its own copy of the frame, so that the one of the plain case can stay in registers. */
+FERRY_COLD static enum ferry_frame_verdict
+decode_with_extensions(const uint8_t *bytes, uint32_t header_bytes, struct ferry_frame *frame_out)
+{
+    struct ferry_frame frame;
+
+    decode_fixed(bytes, &frame);
+
+    enum ferry_frame_verdict verdict = decode_extensions(bytes, header_bytes, &frame);
+
+    if (verdict == FERRY_FRAME_VALID)
+        verdict = check_body(&frame);
+    if (verdict == FERRY_FRAME_VALID)
+        *frame_out = frame;
+    return verdict;
+}
+
 enum ferry_frame_verdict ferry_frame_decode(const uint8_t *bytes, size_t have,
                                             struct ferry_frame *frame_out)
 {
@@ -434,15 +477,9 @@ enum ferry_frame_verdict ferry_frame_decode(const uint8_t *bytes, size_t have,
     verdict = check_header(&frame);
     if (FERRY_UNLIKELY(verdict != FERRY_FRAME_VALID))
         return verdict;
-
-    if (need > FERRY_FRAME_FIXED_SIZE || extension_due(&frame) != EXT_NONE) {
-        verdict = decode_extensions(bytes, need, &frame);
-        if (verdict == FERRY_FRAME_VALID)
-            verdict = check_body(&frame);
-        if (verdict != FERRY_FRAME_VALID)
-            return verdict;
-    }
-    *frame_out = frame;
+    if (need > FERRY_FRAME_FIXED_SIZE || extension_due(&frame) != EXT_NONE)
+        return decode_with_extensions(bytes, need, frame_out);
+    copy_plain(&frame, frame_out);
     return FERRY_FRAME_VALID;
 }
 

@@ -563,6 +563,18 @@ static void test_frame_extension_sizes_cannot_reach_outside(void **state)
     }
     for (size_t pad = 4; pad < 8; pad++)
         assert_int_equal(with("goodbye", AT_VALUE + pad, 1, 1), FERRY_FRAME_RESERVED_SET);
+
+    /* a known extension that is longer than it should be, with the header to match */
+    static const char *const fixed[] = {"hello", "hello_reply", "goodbye"};
+
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        struct bytes bytes = golden_bytes(fixed[i]);
+
+        bytes.len += 8;
+        put(&bytes, AT_HEADER_BYTES, bytes.len, 2);
+        put(&bytes, AT_EXTENSION + 2, bytes.len - AT_VALUE, 2);
+        assert_int_equal(decode_exact(bytes.at, bytes.len), FERRY_FRAME_EXTENSION_BAD);
+    }
 }
 
 static void test_frame_encode_refuses_what_decode_would(void **state)
@@ -580,6 +592,11 @@ static void test_frame_encode_refuses_what_decode_would(void **state)
         {.type = FERRY_FRAME_READ, .request_id = 1, .length = 1, .flags = FERRY_FLAG_MORE},
         {.type = FERRY_FRAME_READ, .request_id = 1, .length = 1, .flags = FERRY_FLAG_SCATTER},
         {.type = FERRY_FRAME_READ, .request_id = 1, .length = 1, .list = {NULL, 1}},
+        {.type = FERRY_FRAME_READ,
+         .request_id = 1,
+         .length = 1,
+         .flags = FERRY_FLAG_SCATTER,
+         .list = {NULL, 1}},
         {.type = FERRY_FRAME_READ, .request_id = 1, .length = 1, .credit_bytes = 1},
         {.type = FERRY_FRAME_HELLO},
         {.type = FERRY_FRAME_HELLO_REPLY},
