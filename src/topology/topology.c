@@ -71,16 +71,21 @@ bool ferry_topology_read_number(const char *path, int64_t *number_out)
 
 uint32_t ferry_topology_parse_nodes(const char *text, uint32_t *nodes_out)
 {
+    char line[4096];
     uint32_t count = 0;
-    hwloc_bitmap_t set;
+    size_t length = strcspn(text, "\n");
 
-    /* The parser of hwloc takes what strtoul takes; the kernel writes digits, commas and dashes. */
-    if (strspn(text, "0123456789,-\n") != strlen(text) || !isdigit((unsigned char)text[0]))
+    /* hwloc's parser stops without complaint at what it does not know, and does not know the
+     * newline; the kernel writes digits, commas and dashes. */
+    if (length == 0 || length >= sizeof(line) || strspn(text, "0123456789,-") != length ||
+        !isdigit((unsigned char)text[0]))
         return 0;
-    set = hwloc_bitmap_alloc();
+    memcpy(line, text, length);
+    line[length] = '\0';
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (set == NULL)
         return 0;
-    if (hwloc_bitmap_list_sscanf(set, text) == 0) {
+    if (hwloc_bitmap_list_sscanf(set, line) == 0) {
         for (int node = hwloc_bitmap_first(set); node >= 0 && node < FERRY_TOPOLOGY_NODES_MAX;
              node = hwloc_bitmap_next(set, node))
             nodes_out[count++] = (uint32_t)node;

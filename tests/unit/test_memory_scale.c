@@ -32,6 +32,9 @@ static uint64_t median(const uint64_t *values, uint32_t count)
     return copy[count / 2];
 }
 
+/* Present in address sanitizer builds alone, which hold freed memory back on purpose. */
+extern void __asan_init(void) __attribute__((weak));
+
 static uint64_t resident_bytes(void)
 {
     unsigned long size = 0;
@@ -99,7 +102,8 @@ static void rounds(bool batch, uint32_t count)
                   batch ? "batch" : "one by one", (double)early / 1e6, (double)late / 1e6,
                   ((double)resident_late - (double)resident_early) / (double)MIB);
     assert_true(late < 4 * early + 20 * FERRY_NS_PER_MS);
-    assert_true(resident_late < resident_early + 8 * MIB);
+    if (__asan_init == NULL)
+        assert_true(resident_late < resident_early + 8 * MIB);
     assert_int_equal(ferry_registry_count(&registry), 0);
     ferry_registry_reader_fini(&reader);
     assert_int_equal(registry.id_count, 0);
