@@ -560,6 +560,25 @@ static void encode_hello_reply(uint8_t *wire, const struct ferry_hello_reply *re
     ferry_put_be64(wire + 56, reply->window_bytes);
 }
 
+static void encode_value(uint8_t *wire, uint8_t extension, const struct ferry_frame *frame,
+                         uint32_t value_bytes)
+{
+    switch (extension) {
+    case EXT_HELLO:
+        encode_hello(wire, &frame->hello);
+        break;
+    case EXT_HELLO_REPLY:
+        encode_hello_reply(wire, &frame->hello_reply);
+        break;
+    case EXT_GOODBYE:
+        ferry_put_be32(wire, frame->goodbye_reason);
+        break;
+    default: /* a list, checked already; it may be in place, or overlap its place */
+        memmove(wire, frame->list.wire, value_bytes);
+        break;
+    }
+}
+
 size_t ferry_frame_encode(uint8_t *bytes_out, size_t cap, const struct ferry_frame *frame)
 {
     if (FERRY_UNLIKELY(ferry_frame_check(frame) != FERRY_FRAME_VALID))
@@ -577,15 +596,8 @@ size_t ferry_frame_encode(uint8_t *bytes_out, size_t cap, const struct ferry_fra
         uint8_t *value = extension + EXT_HEADER_SIZE;
         uint32_t value_bytes = value_bytes_of(frame, due);
 
-        /* The list first: it may lie in this very buffer, under what is written next. */
-        if (entry_size(due) > 0 && frame->list.wire != value)
-            memmove(value, frame->list.wire, value_bytes);
-        else if (due == EXT_HELLO)
-            encode_hello(value, &frame->hello);
-        else if (due == EXT_HELLO_REPLY)
-            encode_hello_reply(value, &frame->hello_reply);
-        else if (due == EXT_GOODBYE)
-            ferry_put_be32(value, frame->goodbye_reason);
+        /* The value first: a list may lie in this very buffer, under what is written next. */
+        encode_value(value, due, frame, value_bytes);
         memset(value + value_bytes, 0, size - FERRY_FRAME_LIST_OFFSET - value_bytes);
         ferry_put_be16(extension, due);
         ferry_put_be16(extension + 2, (uint16_t)value_bytes);

@@ -726,9 +726,10 @@ static void test_frame_statuses_map_to_the_engines_and_back(void **state)
                        verdict == FERRY_FRAME_TYPE_UNKNOWN || verdict == FERRY_FRAME_FLAG_UNKNOWN ||
                        verdict == FERRY_FRAME_EXTENSION_UNKNOWN;
 
-        if (verdict != FERRY_FRAME_VALID)
+        if (verdict != FERRY_FRAME_VALID) {
             assert_int_equal(ferry_frame_verdict_status(verdict),
                              too_new ? FERRY_FRAME_UNSUPPORTED : FERRY_FRAME_BAD_REQUEST);
+        }
         assert_string_not_equal(ferry_frame_verdict_text(verdict), "unknown verdict");
     }
     assert_int_equal(ferry_frame_verdict_status(FERRY_FRAME_VALID), FERRY_FRAME_OK);

@@ -49,7 +49,7 @@ static inline uint64_t wire_random_u64(struct wire_random *random)
 
 static inline uint64_t wire_random_below(struct wire_random *random, uint64_t bound)
 {
-    return wire_random_u64(random) % bound;
+    return bound > 0 ? wire_random_u64(random) % bound : 0;
 }
 
 /* Numbers as codecs meet them: often small, often at an edge, else anything. */
