@@ -21,6 +21,13 @@ PATIENCE = float(os.environ.get("FERRY_TEST_PATIENCE", "1"))
 USAGE, DATA, ENVIRONMENT = 2, 1, 3
 
 
+def program(name):
+    """Path of a helper program that the build made: FERRY_BUILD, or build-test."""
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    return os.path.join(os.environ.get("FERRY_BUILD", os.path.join(top, "build-test")),
+                        "tests", "e2e", "programs", "e2e_" + name)
+
+
 def now():
     return time.monotonic()
 
@@ -39,7 +46,7 @@ def wait_until(condition, seconds, what):
 class Process:
     """A child with its standard output as lines and its standard error in a file."""
 
-    def __init__(self, command, env=None, prefix=()):
+    def __init__(self, command, env=None, prefix=(), stdin=subprocess.DEVNULL):
         guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
         self.command = [str(part) for part in command]
         self.errors = tempfile.TemporaryFile()
@@ -47,7 +54,7 @@ class Process:
                        if not k.startswith(("FERRY_", "MC_")) or k.startswith("FERRY_TEST_")}
         environment.update(env or {})
         self.child = subprocess.Popen(list(prefix) + guard + self.command, stdout=subprocess.PIPE,
-                                      stderr=self.errors, stdin=subprocess.DEVNULL, env=environment)
+                                      stderr=self.errors, stdin=stdin, env=environment)
         self.buffer = b""
         os.set_blocking(self.child.stdout.fileno(), False)
 
@@ -82,6 +89,21 @@ class Process:
             self.buffer += got
         line, self.buffer = self.buffer.split(b"\n", 1)
         return line.decode()
+
+    def so_far(self):
+        """What it has said and nobody has taken yet."""
+        self.buffer += self._read_some(0) or b""
+        return self.buffer.decode(errors="replace")
+
+    def tell(self, line):
+        """A line to its standard input, which must be a pipe."""
+        self.child.stdin.write(line.encode() + b"\n")
+        self.child.stdin.flush()
+
+    def ask(self, line, seconds=10):
+        """Tell it a line; the line it answers."""
+        self.tell(line)
+        return self.line(seconds)
 
     def finish(self, seconds=30):
         """Wait for the end; (exit status, rest of standard output, standard error)."""
@@ -121,6 +143,8 @@ class Process:
         if self.alive():
             self.kill()
         self.child.stdout.close()
+        if self.child.stdin:
+            self.child.stdin.close()
         self.errors.close()
 
 
@@ -203,9 +227,50 @@ def bench(ferry, *arguments, seconds=120, expect=0, env=None, prefix=()):
 # What a process uses, from /proc.
 
 def cpu_seconds(pid):
+    """User and system time of all its threads; exact where the kernel keeps scheduling statistics."""
+    try:
+        total = 0
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/schedstat" % (pid, task), encoding="ascii") as f:
+                total += int(f.read().split()[0])
+        return total / 1e9
+    except (OSError, ValueError, IndexError):
+        return cpu_seconds_by_tick(pid)
+
+
+def cpu_seconds_by_tick(pid):
     with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
         part = f.read().rsplit(")", 1)[1].split()
     return (int(part[11]) + int(part[12])) / TICK
+
+
+def sockets_of(pid):
+    """Duplicates of a process's connected TCP sockets, to ask them for their options. Needs root."""
+    import ctypes
+    import socket
+    libc = ctypes.CDLL(None, use_errno=True)
+    pidfd = os.pidfd_open(pid)
+    found = []
+    try:
+        for entry in os.listdir("/proc/%d/fd" % pid):
+            try:
+                if not os.readlink("/proc/%d/fd/%s" % (pid, entry)).startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                continue
+            fd = libc.syscall(438, pidfd, int(entry), 0)  # pidfd_getfd
+            if fd < 0:
+                raise OSError(ctypes.get_errno(), "pidfd_getfd")
+            copy = socket.socket(fileno=fd)
+            try:
+                assert copy.type & socket.SOCK_STREAM and copy.family in (socket.AF_INET, socket.AF_INET6)
+                copy.getpeername()
+                found.append(copy)
+            except (OSError, AssertionError):
+                copy.close()
+        return found
+    finally:
+        os.close(pidfd)
 
 
 def fd_count(pid):
