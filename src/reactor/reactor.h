@@ -39,31 +39,41 @@ enum ferry_reactor_kind {
 };
 
 /*
- * A socket as the reactor sees it. At most one operation per direction is in flight: accept and recv
- * use the receiving side, connect, send and sendv the sending side. Caller's memory;
+ * A socket as the reactor sees it. At most one operation per direction is in flight: accept and
+ * recv use the receiving side, connect, send and sendv the sending side. Caller's memory;
  * ferry_reactor_detach() before it goes.
  */
 struct ferry_io {
-    int fd;
+    int fd; /* -1 while detached; attach puts it into non-blocking mode */
     /* owned by the reactor between attach and detach */
-    uint32_t flags;
+    uint32_t flags; /* FERRY_IO_ATTACHED, and bits of the implementation below it */
     struct ferry_op *rx;
     struct ferry_op *tx;
     struct ferry_list link;
 };
 
+#define FERRY_IO_ATTACHED (1u << 31)
+
 enum ferry_op_kind {
     FERRY_OP_ACCEPT,  /* result: a new descriptor, close-on-exec and non-blocking */
     FERRY_OP_CONNECT, /* result: 0 */
-    FERRY_OP_RECV,    /* result: bytes, at least op->min_bytes unless end of stream or error; 0 = end */
-    FERRY_OP_SEND,    /* result: bytes sent, may be short; never raises SIGPIPE */
-    FERRY_OP_SENDV,   /* as SEND, from op->iov[0..iov_count) */
-    FERRY_OP_READ,    /* result: bytes, may be short */
-    FERRY_OP_WRITE,   /* result: bytes, may be short */
+    /*
+     * result: bytes, at least op->min_bytes unless the stream ended or the op was cancelled; 0 =
+     * end of stream before the first byte. An error wins over bytes that came before it.
+     */
+    FERRY_OP_RECV,
+    FERRY_OP_SEND,  /* result: bytes sent, may be short; never raises SIGPIPE */
+    FERRY_OP_SENDV, /* as SEND, from op->iov[0..iov_count) */
+    FERRY_OP_READ,  /* result: bytes, may be short */
+    FERRY_OP_WRITE, /* result: bytes, may be short */
     FERRY_OP_KIND_COUNT,
 };
 
-/* result: a count or descriptor, or a negative errno. -ECANCELED after ferry_reactor_cancel(). */
+/*
+ * result: a count or descriptor, or a negative errno. -ECANCELED only after ferry_reactor_cancel(),
+ * -EAGAIN and -EINTR never. -EMFILE and -ENFILE of an accept are transient: submit it again later,
+ * from a timer, since the waiting connection would make it fail again at once.
+ */
 typedef void ferry_op_done_fn(struct ferry_op *op, int64_t result);
 
 /*
@@ -83,13 +93,14 @@ struct ferry_op {
     uint32_t iov_count; /* 1..FERRY_IOV_MAX */
     const struct sockaddr *addr;
     socklen_t addr_len;
-    /* owned by the reactor between submit and done */
-    uint8_t state;
+    /* owned by the reactor between submit and done; zero before the first submit */
+    uint8_t state; /* FERRY_OP_INFLIGHT, and values of the implementation above it */
     uint64_t progress;
     struct ferry_list link;
 };
 
-#define FERRY_IOV_MAX 256
+#define FERRY_OP_INFLIGHT 1u
+#define FERRY_IOV_MAX     256
 
 /* A timer in the caller's memory. Fires once; re-arm it in the callback if wanted. */
 struct ferry_timer;
@@ -115,7 +126,8 @@ struct ferry_reactor_options {
  */
 struct ferry_reactor_ops {
     const char *name; /* "uring", "epoll", ... */
-    enum ferry_status (*open)(struct ferry_reactor *reactor, const struct ferry_reactor_options *options);
+    enum ferry_status (*open)(struct ferry_reactor *reactor,
+                              const struct ferry_reactor_options *options);
     /* Given: no op is in flight. Accepts a partly opened reactor. */
     void (*close)(struct ferry_reactor *reactor);
     enum ferry_status (*attach)(struct ferry_reactor *reactor, struct ferry_io *io);
@@ -123,23 +135,48 @@ struct ferry_reactor_ops {
     void (*detach)(struct ferry_reactor *reactor, struct ferry_io *io);
     void (*submit)(struct ferry_reactor *reactor, struct ferry_op *op);
     /*
-     * Ask for the op's end. done() still runs, later, once: with -ECANCELED if nothing happened, or
-     * with what did happen. After it ran the kernel cannot touch the op's memory any more.
+     * Given: @op is in flight. Ask for its end. done() still runs, later, once: with -ECANCELED if
+     * nothing happened, or with what did happen (a RECV: the bytes so far, even below min_bytes).
+     * After it ran the kernel cannot touch the op's memory any more. Asking twice is harmless.
      */
     void (*cancel)(struct ferry_reactor *reactor, struct ferry_op *op);
     /*
      * Move what can move, run due done() callbacks; if there was nothing, sleep until an event, a
      * wake-up or @until_ns (0 = do not sleep). Returns the number of completions delivered.
+     * One pass over what is ready, each op in steps of bounded size, so that a stream that never
+     * runs dry does not keep the others, the timers and the inbox waiting.
+     *
+     * Directly before it blocks it calls ferry_reactor_sleep_begin(), and does not block if that
+     * says no; directly after, ferry_reactor_sleep_end().
      */
     uint32_t (*turn)(struct ferry_reactor *reactor, uint64_t until_ns);
-    /* Any thread, async-signal-safe enough for eventfd: make a sleeping turn() return. */
+    /* Any thread, async-signal-safe enough for eventfd: make a sleeping (or the next) turn()
+     * return. */
     void (*wake)(struct ferry_reactor *reactor);
     /*
-     * Optional. Prepare to be driven by another thread than the present one: nothing may stay bound
-     * to the calling thread afterwards. Returns false while that is not possible yet; asked again.
-     * Absent: always true.
+     * Optional. The home thread only (the one that opened the reactor), while it holds the baton.
+     * true: prepare to be driven by another thread; nothing may stay bound to the calling thread
+     * afterwards, and no done() runs inside. Returns false, with everything as before, while that
+     * is not possible yet; asked again. false: back at home; always succeeds. Absent: always true.
      */
     bool (*prepare_lend)(struct ferry_reactor *reactor, bool lend);
+    /*
+     * Optional. True if the next turn() would do something without waiting for the kernel: a driver
+     * that leaves now would leave it lying. Absent: never.
+     */
+    bool (*has_work)(const struct ferry_reactor *reactor);
+    /*
+     * Optional. True while lent if something is in flight that only the home thread can go on with
+     * (a file operation on a ring): the borrower hands the baton back at once. Absent: never.
+     */
+    bool (*needs_home)(const struct ferry_reactor *reactor);
+};
+
+/* How the driver hears that turn() is about to block. Both run on the driver's thread. */
+struct ferry_sleep_hook {
+    bool (*begin)(void *arg); /* false: do not block, something came in */
+    void (*end)(void *arg);
+    void *arg;
 };
 
 /* Timer heap, clock and table are common to all implementations (reactor.c). */
@@ -150,8 +187,9 @@ struct ferry_reactor {
     struct ferry_timer **heap;
     uint32_t heap_len;
     uint32_t heap_cap;
-    uint64_t now_ns;   /* read once per turn: the coarse shared clock of all timeouts */
-    uint64_t inflight; /* ops submitted and not yet done */
+    uint64_t now_ns;               /* read once per turn: the coarse shared clock of all timeouts */
+    uint64_t inflight;             /* ops submitted and not yet done */
+    struct ferry_sleep_hook sleep; /* zero: none */
 };
 
 /*
@@ -165,17 +203,22 @@ enum ferry_status ferry_reactor_open(const struct ferry_reactor_options *options
 enum ferry_status ferry_reactor_open_with(const struct ferry_reactor_ops *ops,
                                           const struct ferry_reactor_options *options,
                                           struct ferry_reactor **reactor_out);
+/* Given: no op is in flight. Armed timers are disarmed, unfired. Idempotent on NULL. */
 void ferry_reactor_close(struct ferry_reactor *reactor);
 
+/* @io is the caller's, zeroed or detached; @fd stays the caller's to close, after detach. */
 enum ferry_status ferry_reactor_attach(struct ferry_reactor *reactor, struct ferry_io *io, int fd);
 void ferry_reactor_detach(struct ferry_reactor *reactor, struct ferry_io *io);
 void ferry_reactor_submit(struct ferry_reactor *reactor, struct ferry_op *op);
+/* Nothing happens if @op is not in flight (any more). */
 void ferry_reactor_cancel(struct ferry_reactor *reactor, struct ferry_op *op);
 bool ferry_op_inflight(const struct ferry_op *op);
 
 /* Arm or re-arm. ERR_NO_MEMORY only while the heap grows; reserve ahead for the hot path. */
 enum ferry_status ferry_reactor_arm(struct ferry_reactor *reactor, struct ferry_timer *timer,
                                     uint64_t deadline_ns);
+/* Room for @count armed timers, so that arming up to that many cannot fail. */
+enum ferry_status ferry_reactor_reserve_timers(struct ferry_reactor *reactor, uint32_t count);
 void ferry_reactor_disarm(struct ferry_reactor *reactor, struct ferry_timer *timer);
 bool ferry_timer_armed(const struct ferry_timer *timer);
 
@@ -189,6 +232,8 @@ uint32_t ferry_reactor_turn(struct ferry_reactor *reactor, uint64_t until_ns);
 void ferry_reactor_wake(struct ferry_reactor *reactor);
 
 bool ferry_reactor_prepare_lend(struct ferry_reactor *reactor, bool lend);
+bool ferry_reactor_has_work(const struct ferry_reactor *reactor);
+bool ferry_reactor_needs_home(const struct ferry_reactor *reactor);
 
 /* The time of the present turn; use this, not the clock, for timeouts on the data path. */
 static inline uint64_t ferry_reactor_now(const struct ferry_reactor *reactor)
@@ -197,5 +242,19 @@ static inline uint64_t ferry_reactor_now(const struct ferry_reactor *reactor)
 }
 
 const char *ferry_reactor_name(const struct ferry_reactor *reactor);
+
+/*
+ * For implementations of the table only.
+ */
+
+/* Ends the op: the slot in its io is free again, done() runs. Inside turn() only. */
+void ferry_reactor_complete(struct ferry_reactor *reactor, struct ferry_op *op, int64_t result);
+/* Around every call that blocks; sleep_end() also reads the clock anew. */
+bool ferry_reactor_sleep_begin(struct ferry_reactor *reactor);
+void ferry_reactor_sleep_end(struct ferry_reactor *reactor);
+
+/* The tables. FERRY_HAVE_URING says whether the ring was built. */
+extern const struct ferry_reactor_ops ferry_reactor_epoll;
+extern const struct ferry_reactor_ops ferry_reactor_uring;
 
 #endif
