@@ -6,7 +6,7 @@
  * promised below on both sides of every call. The registry (registry.c) merges each table over typed
  * "unsupported" defaults, so no pointer is NULL after registration.
  *
- *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> close
+ *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> quiesce -> close
  *
  * The runtime decides which transport serves a request; choice and health of paths within a
  * transport belong to the transport. A transport never calls into another transport.
@@ -28,7 +28,7 @@
 
 struct ferry_config;
 struct ferry_document;
-struct ferry_net_ops;
+struct ferry_net;
 struct ferry_option_table;
 struct ferry_registry;
 struct ferry_transport;
@@ -39,7 +39,7 @@ struct json_object;
 #define FERRY_TRANSPORT_OPS_VERSION 1
 
 /* The 128-bit identity of one life of an engine, as 32 lower-case hex digits and a NUL. */
-#define FERRY_INCARNATION_SIZE 33
+#define FERRY_INCARNATION_TEXT_SIZE 33
 
 /* Capabilities. A set bit requires the op it names. */
 #define FERRY_CAP_DRAM      (1u << 0) /* memory to memory between processes */
@@ -59,7 +59,7 @@ struct ferry_transport_env {
     const char *advertise_host;         /* the address at which peers reach this engine, never a wildcard */
     struct ferry_spin_budget *budget;
     /* Seams for the model rig; NULL and false in production. */
-    const struct ferry_net_ops *net;
+    struct ferry_net *net;
     const struct ferry_reactor_ops *reactor_ops;
     bool threadless;
 };
@@ -139,9 +139,15 @@ struct ferry_transport_ops {
     enum ferry_status (*open)(const struct ferry_transport_env *env, struct ferry_transport **transport_out);
 
     /*
-     * Required. One thread; blocks, bounded. Ends everything that is running with ERR_CLOSING (a WRITE
-     * that may have landed: ERR_OUTCOME_UNKNOWN) and frees the transport.
-     * Given: the runtime admits no more; every target is closed after its xfers ended.
+     * Required. One thread; blocks, bounded. Admits no more (submit: ERR_CLOSING) and ends everything
+     * that is running with ERR_CLOSING; a WRITE that may have landed: ERR_OUTCOME_UNKNOWN. Serves
+     * peers no longer. When it returns no xfer is open and nothing touches registered memory.
+     */
+    void (*quiesce)(struct ferry_transport *transport);
+
+    /*
+     * Required. One thread; blocks, bounded. Frees the transport.
+     * Given: quiesce() has returned, and every target is closed.
      */
     void (*close)(struct ferry_transport *transport);
 
@@ -168,6 +174,12 @@ struct ferry_transport_ops {
 
     /* Required. Any thread. Given: every xfer on the target has ended. */
     void (*target_close)(struct ferry_target *target);
+
+    /*
+     * Optional. Any thread; may block shortly. What this transport last had to say about the way to
+     * the peer, such as addresses tried and the reason of each; "" if nothing. Default: "".
+     */
+    void (*target_explain)(struct ferry_target *target, char *buf, size_t buf_len);
 
     /*
      * Required. Any thread; must not block, must not allocate. All or nothing.
@@ -211,6 +223,7 @@ enum ferry_status ferry_transport_probe(const struct ferry_transport_ops *ops,
 enum ferry_status ferry_transport_open(const struct ferry_transport_ops *ops,
                                        const struct ferry_transport_env *env,
                                        struct ferry_transport **transport_out);
+void ferry_transport_quiesce(struct ferry_transport *transport);
 void ferry_transport_close(struct ferry_transport *transport);
 enum ferry_status ferry_transport_describe(struct ferry_transport *transport, char **attr_out);
 enum ferry_status ferry_transport_describe_buffer(struct ferry_transport *transport,
@@ -220,6 +233,7 @@ enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
                                               const struct ferry_document *doc,
                                               struct ferry_target **target_out);
 void ferry_transport_target_close(struct ferry_target *target);
+void ferry_transport_target_explain(struct ferry_target *target, char *buf, size_t buf_len);
 enum ferry_status ferry_transport_submit(struct ferry_transport *transport,
                                          struct ferry_xfer *const *xfers, uint32_t count);
 void ferry_transport_cancel(struct ferry_transport *transport, struct ferry_xfer *xfer);

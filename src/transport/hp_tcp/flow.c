@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Flows: one request inside hp_tcp, from submit to the end of its last chunk.
+ *
+ * A flow is held once per queued ref and once per op in flight; whoever gives the last hold back
+ * ends the xfer. So nothing settles before every callback that may touch its memory has retired.
+ * Any worker may claim chunks; no lock.
+ */
+#include "base/assert.h"
+#include "transport/hp_tcp/internal.h"
+
+bool ferry_hp_flow_claim(struct hp_flow *flow, uint32_t *chunk_out)
+{
+    uint32_t chunk;
+
+    if (atomic_load_explicit(&flow->stopped, memory_order_relaxed))
+        return false;
+    /* Look before adding, so that the counter cannot wrap however often lanes ask. */
+    if (atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count)
+        return false;
+    chunk = atomic_fetch_add_explicit(&flow->next_chunk, 1, memory_order_relaxed);
+    if (chunk >= flow->chunk_count)
+        return false;
+    /* The caller's ref holds the flow, so this cannot be the first hold. */
+    atomic_fetch_add_explicit(&flow->holds, 1, memory_order_relaxed);
+    *chunk_out = chunk;
+    return true;
+}
+
+void ferry_hp_flow_fail(struct hp_flow *flow, enum ferry_status status, int32_t native,
+                        const char *where)
+{
+    int32_t now = FERRY_OK;
+
+    FERRY_ASSERT(status != FERRY_OK);
+    atomic_store_explicit(&flow->stopped, true, memory_order_relaxed);
+    if (!atomic_compare_exchange_strong(&flow->status, &now, (int32_t)status)) {
+        /* "Unknown" must win: a task that may have written is never reported as safe to repeat. */
+        if (status != FERRY_ERR_OUTCOME_UNKNOWN || now == FERRY_ERR_OUTCOME_UNKNOWN)
+            return;
+        atomic_store(&flow->status, (int32_t)status);
+    }
+    /* Read by whoever drops the last hold; that drop is ordered after ours. */
+    atomic_store_explicit(&flow->native, native, memory_order_relaxed);
+    atomic_store_explicit(&flow->where, where, memory_order_relaxed);
+}
+
+void ferry_hp_flow_drop(struct hp_flow *flow)
+{
+    struct hp_transport *transport = flow->transport;
+    struct ferry_xfer *xfer = flow->xfer;
+    enum ferry_status status;
+    const char *where;
+    int32_t native;
+    uint64_t length;
+
+    /* acq_rel: the last dropper sees the bytes and marks of all others. */
+    if (atomic_fetch_sub_explicit(&flow->holds, 1, memory_order_acq_rel) != 1)
+        return;
+    status = (enum ferry_status)atomic_load_explicit(&flow->status, memory_order_relaxed);
+    native = atomic_load_explicit(&flow->native, memory_order_relaxed);
+    where = atomic_load_explicit(&flow->where, memory_order_relaxed);
+    if (status == FERRY_OK)
+        FERRY_ASSERT(atomic_load_explicit(&flow->chunks_done, memory_order_relaxed) ==
+                     flow->chunk_count);
+    length = xfer->length;
+    ferry_pool_release(&transport->flows, flow);
+    /* Admission first: a waiter that submits again at once must find the room it just freed. */
+    ferry_hp_admission_give(&transport->admission, 1, length);
+    ferry_xfer_end(xfer, status, native, where);
+}

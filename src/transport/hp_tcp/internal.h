@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of hp_tcp share: the objects, who owns each field, and the calls between files.
+ *
+ *   xfer --plan.c--> flow --refs--> lane (lane.c, lane_tx.c, lane_rx.c) ==TCP== session
+ * (session*.c)
+ *
+ * A flow is one request inside this transport, cut into chunks. It is referred to from one or more
+ * lanes of the peer; a lane with room pulls the next chunk. A chunk in flight is an op in the
+ * lane's window. Answers come in the order of the requests, so the window is a ring.
+ *
+ * Threads: a lane and a session belong to one worker for life and are touched only by the holder of
+ * its baton. A flow is shared by the workers of its lanes through the atomics in it.
+ */
+#ifndef FERRY_HP_TCP_INTERNAL_H
+#define FERRY_HP_TCP_INTERNAL_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "base/list.h"
+#include "base/pool.h"
+#include "control/resolve.h"
+#include "memory/registry.h"
+#include "reactor/net.h"
+#include "reactor/worker.h"
+#include "transport/hp_tcp/hp_tcp.h"
+#include "transport/hp_tcp/options.h"
+#include "wire/frame.h"
+#include "wire/v1.h"
+
+struct hp_flow;
+struct hp_lane;
+struct hp_peer;
+struct hp_session;
+struct hp_transport;
+struct hp_worker;
+
+#define HP_STAGE_BYTES (32u * 1024u) /* receive staging: many small frames arrive in one receive   \
+                                      */
+#define HP_COPY_MAX  (16u * 1024u)  /* payloads up to this may pass through staging and be copied */
+#define HP_RECV_STEP (256u * 1024u) /* a direct receive completes with at least this or the rest   \
+                                     */
+#define HP_FLOW_REFS_MAX 8u
+#define HP_IOV_MAX       128u
+#define HP_REPLIES       64u /* answers queued on a session before it stops reading */
+
+/* ---- small helpers shared by both sides (codec.c) ---- */
+
+/* A request as either codec carries it. */
+struct hp_request {
+    enum ferry_opcode opcode;
+    enum ferry_priority priority;
+    uint64_t request_id;
+    uint64_t registration_id;
+    uint64_t remote_addr;
+    uint64_t length;
+};
+
+/* ---- admission (admission.c): all-or-nothing, any thread ---- */
+
+struct hp_admission {
+    uint32_t tasks_max;
+    uint64_t bytes_max;
+    _Atomic uint32_t tasks;
+    _Atomic uint64_t bytes;
+    _Atomic bool closed;
+    _Atomic bool failed; /* a counter would have gone below zero, or a worker failed */
+};
+
+enum ferry_status ferry_hp_admission_take(struct hp_admission *admission, uint32_t tasks,
+                                          uint64_t bytes);
+/* Keeps the counters and fails closed when they would go below zero. */
+void ferry_hp_admission_give(struct hp_admission *admission, uint32_t tasks, uint64_t bytes);
+void ferry_hp_admission_fail(struct hp_admission *admission, const char *why);
+
+/* ---- transport ---- */
+
+/* The range that revoke() is after; on the revoking thread's stack, linked while it waits. */
+struct hp_revocation {
+    struct ferry_list link;
+    uint64_t addr;
+    uint64_t length;
+};
+
+struct hp_transport {
+    struct ferry_transport base; /* first */
+    /* immutable after open */
+    struct ferry_config *config; /* own copy: the settings borrow strings from it */
+    struct ferry_hp_settings settings;
+    struct ferry_net *net;
+    struct hp_worker *workers;
+    uint32_t worker_count;
+    uint16_t port;
+    const char *advertise_host;
+    uint8_t incarnation[FERRY_INCARNATION_SIZE];
+    struct ferry_resolver *resolver; /* NULL where names cannot be used (model rig) */
+    /* any thread, atomic */
+    struct hp_admission admission;
+    _Atomic uint64_t next_request_id;
+    _Atomic uint32_t next_session_worker;
+    _Atomic uint32_t session_count;
+    _Atomic uint32_t closing;   /* set once */
+    _Atomic uint32_t live;      /* lanes, sessions and listeners with I/O; futex word of close() */
+    _Atomic uint32_t revoking;  /* revocations in the list below */
+    _Atomic uint32_t scan_word; /* futex: grows when a worker has finished a scan */
+    struct ferry_pool flows;
+    /* any thread, under the mutex (cold paths only) */
+    pthread_mutex_t mutex;
+    struct ferry_list peers;       /* hp_peer.link */
+    struct ferry_list revocations; /* hp_revocation.link */
+};
+
+/* One worker's share. Fields below `worker` belong to the holder of its baton. */
+struct hp_worker {
+    struct hp_transport *transport;
+    uint32_t index;
+    struct ferry_worker *worker;
+    struct ferry_registry_reader reader; /* for the leases of served requests */
+    struct ferry_list lanes;             /* hp_lane.worker_link: lanes that were ever used */
+    struct ferry_list sessions;          /* hp_session.link */
+    struct ferry_list dirty;             /* hp_lane.dirty_link: pump before the job ends */
+    struct ferry_timer deadline_timer;
+    struct hp_listener *listener; /* on worker 0 */
+    uint8_t *sink;                /* bytes nobody wants are received here */
+    /* the scan job: posted by cancel and revoke, at most one in the inbox */
+    struct ferry_job scan_job;
+    _Atomic bool scan_posted;
+    _Atomic uint64_t scans_done;
+    /* counters, written by the holder, read by reports */
+    _Atomic uint64_t sessions_opened;
+    _Atomic uint64_t sessions_refused;
+    _Atomic uint64_t served_ops;
+    _Atomic uint64_t served_bytes;
+};
+
+#define HP_SINK_BYTES (64u * 1024u)
+
+static inline struct hp_transport *ferry_hp_of(struct ferry_transport *base)
+{
+    return (struct hp_transport *)(void *)base;
+}
+
+static inline struct ferry_reactor *ferry_hp_reactor(struct hp_worker *worker)
+{
+    return ferry_worker_reactor(worker->worker);
+}
+
+/* A lane, session or listener begins or ends to have I/O; close() waits for none. */
+void ferry_hp_live_add(struct hp_transport *transport);
+void ferry_hp_live_drop(struct hp_transport *transport);
+
+/* ---- peers and lanes ---- */
+
+/* One incarnation of a peer as published: where it listens and what it speaks. */
+struct hp_peer {
+    struct ferry_list link; /* in transport->peers */
+    struct hp_transport *transport;
+    uint32_t targets; /* under the transport's mutex; 0: no longer found, lanes retire */
+    _Atomic uint32_t lanes_alive; /* lanes that have not retired; the last one frees the peer */
+    _Atomic bool retiring;
+    char *name;
+    uint8_t incarnation[FERRY_INCARNATION_SIZE];
+    bool speaks_ferry;
+    char *host; /* the first endpoint; more come with rails */
+    uint16_t port;
+    _Atomic uint32_t next_lane;
+    uint32_t lane_count;
+    struct hp_lane *lanes;
+    /* why the latest connection attempt failed, for people; under the transport's mutex */
+    char trouble[256];
+};
+
+struct hp_target_buffer {
+    uint64_t addr;
+    uint64_t length;
+    uint64_t registration_id;
+    bool writable;
+};
+
+struct hp_target {
+    struct ferry_target base; /* first */
+    struct hp_peer *peer;
+    uint32_t buffer_count;
+    struct hp_target_buffer buffers[]; /* sorted by address */
+};
+
+enum ferry_status ferry_hp_target_open(struct ferry_transport *transport,
+                                       const struct ferry_document *doc,
+                                       struct ferry_target **target_out);
+void ferry_hp_target_close(struct ferry_target *target);
+/* A lane of a retiring peer is idle for good: the last one frees the peer. */
+void ferry_hp_lane_retired(struct hp_lane *lane);
+void ferry_hp_target_explain(struct ferry_target *target, char *buf, size_t buf_len);
+/* Text of the latest trouble with a peer; any thread. */
+void ferry_hp_peer_set_trouble(struct hp_peer *peer, const char *fmt, ...) FERRY_PRINTF(2, 3);
+
+/* ---- flows (flow.c, plan.c) ---- */
+
+/* A lane's claim on a flow: queued on the lane while there may be chunks to pull. */
+struct hp_ref {
+    struct ferry_job job;       /* head of a parcel on its way to the worker */
+    struct hp_ref *parcel_next; /* further refs for the same worker, one submit call */
+    struct ferry_list link;     /* in the lane's queue */
+    struct hp_flow *flow;
+    struct hp_lane *lane;
+};
+
+struct hp_flow {
+    /* immutable from submit to end */
+    struct ferry_xfer *xfer;
+    struct hp_transport *transport;
+    uint64_t registration_id;
+    uint64_t chunk_bytes;
+    uint32_t chunk_count;
+    uint32_t ref_count;
+    /* any thread, atomic */
+    _Atomic uint32_t next_chunk; /* claims; may run past chunk_count */
+    _Atomic uint32_t holds;      /* queued refs and ops; the last one ends the xfer */
+    _Atomic uint32_t chunks_done;
+    _Atomic bool stopped;   /* claim no more: an error, a cancel, a deadline */
+    _Atomic int32_t status; /* enum ferry_status; the worst so far */
+    _Atomic int32_t native;
+    _Atomic(const char *) where;
+    struct hp_ref refs[HP_FLOW_REFS_MAX];
+};
+
+enum ferry_status ferry_hp_submit(struct ferry_transport *transport,
+                                  struct ferry_xfer *const *xfers, uint32_t count);
+/* Record a failure and stop further claims. OUTCOME_UNKNOWN beats all, else the first one stays. */
+void ferry_hp_flow_fail(struct hp_flow *flow, enum ferry_status status, int32_t native,
+                        const char *where);
+/* Give one hold back; the last one ends the xfer and frees the flow. */
+void ferry_hp_flow_drop(struct hp_flow *flow);
+/* Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
+ * hold. */
+bool ferry_hp_flow_claim(struct hp_flow *flow, uint32_t *chunk_out);
+static inline uint64_t ferry_hp_flow_chunk_offset(const struct hp_flow *flow, uint32_t chunk)
+{
+    return (uint64_t)chunk * flow->chunk_bytes;
+}
+static inline uint64_t ferry_hp_flow_chunk_length(const struct hp_flow *flow, uint32_t chunk)
+{
+    /* The last one takes what is left, which may be a little more than the others have. */
+    if (chunk + 1 == flow->chunk_count)
+        return flow->xfer->length - ferry_hp_flow_chunk_offset(flow, chunk);
+    return flow->chunk_bytes;
+}
+
+/* ---- lanes ---- */
+
+/*
+ * Life of a lane's connection. A lane object lives as long as its peer; connections come and go.
+ *
+ *   IDLE --work--> RESOLVING --> CONNECTING --> GREETING --> READY --idle--> CLOSING --> IDLE
+ *                      |             |             |           |                ^
+ *                      +-------------+-------------+-----------+----failure-----+
+ *
+ * In CLOSING the operations are cancelled and their callbacks awaited; only then are ops settled,
+ * since until then the kernel may touch their memory.
+ */
+enum hp_lane_state {
+    HP_LANE_IDLE,
+    HP_LANE_RESOLVING,
+    HP_LANE_CONNECTING,
+    HP_LANE_GREETING, /* ferry peers only */
+    HP_LANE_READY,
+    HP_LANE_CLOSING,
+    HP_LANE_STATE_COUNT,
+};
+
+/* One chunk in flight: an entry of the lane's window. */
+struct hp_op {
+    struct hp_flow *flow; /* holds it */
+    unsigned char *local;
+    uint64_t length;
+    uint64_t request_id;
+    uint64_t begun_ns;
+    uint32_t chunk;
+    uint16_t header_bytes;
+    uint8_t attempts; /* connections it was sent on */
+    bool is_write;
+    bool orphan; /* READ given up by its owner: flow is settled, payload goes to the sink */
+    uint8_t header[FERRY_FRAME_FIXED_SIZE];
+};
+
+struct hp_lane_stats {
+    _Atomic uint64_t ops;
+    _Atomic uint64_t bytes_read;
+    _Atomic uint64_t bytes_written;
+    _Atomic uint64_t connects;
+    _Atomic uint64_t failures;
+    _Atomic uint64_t resends;
+};
+
+struct hp_lane {
+    /* immutable */
+    struct hp_peer *peer;
+    struct hp_worker *worker;
+    uint32_t index;
+    /* holder of the worker's baton only */
+    enum hp_lane_state state;
+    struct ferry_list worker_link;
+    struct ferry_list dirty_link;
+    struct ferry_list small_queue; /* refs of flows with one small chunk: go first */
+    struct ferry_list bulk_queue;  /* refs of the others, in turn */
+    /* connection */
+    struct ferry_io io;
+    struct ferry_op rx;
+    struct ferry_op tx;
+    struct ferry_timer timer;
+    bool rx_direct;         /* rx goes straight into an op's memory, or the sink */
+    bool orphan_pending;    /* rx into ops[head] is being cancelled so that its owner can go */
+    bool peer_closing;      /* GOODBYE was seen: send nothing more */
+    bool reuse_after_close; /* ops that are safe to repeat go on on the next connection */
+    bool keep_queue;        /* so does the queue */
+    bool rest_unapplied;    /* v1: an error answer proved that what follows was not applied */
+    bool refused_first;     /* ops[head] is what that error answer was for */
+    enum ferry_status close_status;
+    int32_t close_native;
+    const char *close_where;
+    uint64_t progress_ns;
+    uint64_t rx_progress_seen; /* of a receive that is not complete */
+    int attempt_error;         /* why the present connection attempt is given up; 0 while it runs */
+    char attempts_text[192];   /* address by address */
+    uint64_t session_id;
+    uint64_t session_max_transfer;
+    uint32_t window_ops;
+    uint64_t window_bytes;
+    struct ferry_lookup *lookup; /* while RESOLVING */
+    struct ferry_socket_address addrs[FERRY_RESOLVE_ADDRS_MAX];
+    uint32_t addr_count;
+    uint32_t addr_next;
+    struct ferry_job retire_job;
+    /* window: ops[head..sent) are sent, wholly or partly; ops[sent..tail) wait; indices only grow
+     */
+    struct hp_op *ops;
+    uint32_t op_mask;
+    uint32_t head;
+    uint32_t sent;
+    uint32_t tail;
+    uint64_t inflight_bytes;
+    uint64_t tx_offset;     /* bytes of ops[sent] already taken by the kernel */
+    bool write_outstanding; /* v1: a WRITE is unanswered, nothing goes behind it */
+    struct iovec iov[HP_IOV_MAX];
+    uint8_t hello[FERRY_FRAME_PLAIN_MAX];
+    uint32_t hello_bytes;
+    /* receive */
+    uint8_t *stage;
+    uint32_t stage_begin;
+    uint32_t stage_end;
+    uint64_t payload_left; /* of ops[head], after its header was read */
+    uint64_t payload_done;
+    struct hp_lane_stats stats;
+};
+
+void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t index,
+                        struct hp_worker *worker);
+/* Queue a ref (takes over its hold) and mark the lane dirty. */
+void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref);
+void ferry_hp_lane_mark_dirty(struct hp_lane *lane);
+/* Pump all dirty lanes of a worker: pull chunks, connect, send. */
+void ferry_hp_worker_flush(struct hp_worker *worker);
+void ferry_hp_lane_pump(struct hp_lane *lane);
+/* Begin to close the connection; ops are settled when the callbacks have retired. */
+void ferry_hp_lane_close(struct hp_lane *lane, enum ferry_status status, int32_t native,
+                         const char *where);
+/* Look for cancelled, expired and revoked work on this lane. */
+void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns);
+/* Earliest deadline of anything on the lane. */
+uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane);
+static inline bool ferry_hp_lane_has_work(const struct hp_lane *lane)
+{
+    return lane->head != lane->tail || !ferry_list_empty(&lane->small_queue) ||
+           !ferry_list_empty(&lane->bulk_queue);
+}
+static inline struct hp_op *ferry_hp_lane_op(struct hp_lane *lane, uint32_t index)
+{
+    return &lane->ops[index & lane->op_mask];
+}
+
+/* lane.c, for its sister files */
+void ferry_hp_lane_advance(struct hp_lane *lane, enum hp_lane_state next);
+/* The connection broke: what is safe to repeat goes on on the next one. */
+void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where);
+
+/* lane_connect.c */
+void ferry_hp_lane_connect(struct hp_lane *lane);
+void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err);
+void ferry_hp_lane_poll_lookup(struct hp_lane *lane);
+void ferry_hp_lane_established(struct hp_lane *lane); /* connected and greeted: READY */
+
+/* lane_tx.c */
+void ferry_hp_lane_fill(struct hp_lane *lane);  /* pull chunks into the window */
+void ferry_hp_lane_prune(struct hp_lane *lane); /* end queued refs that have nothing to send */
+void ferry_hp_lane_send(struct hp_lane *lane);
+/* lane_rx.c */
+void ferry_hp_lane_receive(struct hp_lane *lane);
+
+/* Completion of ops[head]: settles its flow, frees the entry. Holds nothing afterwards. */
+void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,
+                           const char *where);
+void ferry_hp_lane_touch_timer(struct hp_lane *lane);
+
+/* ---- server ---- */
+
+struct hp_listener;
+
+enum ferry_status ferry_hp_listener_open(struct hp_worker *worker, const char *host, uint16_t port,
+                                         struct hp_listener **listener_out);
+/* Begin to accept, on the worker. */
+void ferry_hp_listener_start(struct hp_listener *listener);
+uint16_t ferry_hp_listener_port(const struct hp_listener *listener);
+/* On the worker; the object is freed when its I/O has retired. */
+void ferry_hp_listener_close(struct hp_listener *listener);
+
+/* A connection was accepted: hand it to the next worker. Takes the descriptor. */
+void ferry_hp_session_accept(struct hp_transport *transport, int fd);
+void ferry_hp_session_scan(struct hp_session *session);
+/* Close at once, dropping what is queued. */
+void ferry_hp_session_abort(struct hp_session *session, const char *why);
+struct hp_session *ferry_hp_session_of_link(struct ferry_list *link);
+
+/* report.c */
+void ferry_hp_report(struct ferry_transport *transport, struct json_object *object);
+
+/* attr.c: the published attributes */
+struct hp_segment_attr {
+    char host[256];
+    uint16_t port;
+    uint8_t incarnation[FERRY_INCARNATION_SIZE];
+    uint64_t max_transfer_bytes;
+    bool speaks_ferry; /* the extra key "ferry" names a frame version we know */
+};
+
+enum ferry_status ferry_hp_describe(struct ferry_transport *transport, char **attr_out);
+enum ferry_status ferry_hp_describe_buffer(struct ferry_transport *transport,
+                                           uint64_t registration_id,
+                                           enum ferry_permission permission, char **attr_out);
+enum ferry_status ferry_hp_segment_attr_parse(const char *text, struct hp_segment_attr *attr_out);
+enum ferry_status ferry_hp_buffer_attr_parse(const char *text, uint64_t *registration_id_out,
+                                             bool *writable_out);
+
+/* transport.c */
+void ferry_hp_worker_post_scan(struct hp_worker *worker);
+bool ferry_hp_range_revoked(struct hp_transport *transport, const void *addr, uint64_t length);
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes: the life of one persistent connection to a peer, its queue, its timers and its end. What
+ * is sent is in lane_tx.c, what is received in lane_rx.c, how it comes about in lane_connect.c.
+ *
+ * Everything runs on the holder of the worker's baton. No function here settles an op while the
+ * kernel may still touch its memory: closing only cancels, and lane_closed() runs once both
+ * directions have retired.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "transport/hp_tcp/internal.h"
+
+/* Indexed by the present state; one bit per state that may follow it. */
+#define TO(state) (1u << HP_LANE_##state)
+static const uint8_t lane_next[HP_LANE_STATE_COUNT] = {
+    [HP_LANE_IDLE] = TO(RESOLVING) | TO(CONNECTING),
+    [HP_LANE_RESOLVING] = TO(CONNECTING) | TO(CLOSING),
+    [HP_LANE_CONNECTING] = TO(CONNECTING) | TO(GREETING) | TO(READY) | TO(CLOSING),
+    [HP_LANE_GREETING] = TO(READY) | TO(CLOSING),
+    [HP_LANE_READY] = TO(CLOSING),
+    [HP_LANE_CLOSING] = TO(IDLE),
+};
+#undef TO
+
+/* The only writer of lane->state. */
+void ferry_hp_lane_advance(struct hp_lane *lane, enum hp_lane_state next)
+{
+    FERRY_ASSERT(lane_next[lane->state] & (1u << next));
+    lane->state = next;
+}
+
+/* ---- queue ---- */
+
+void ferry_hp_lane_mark_dirty(struct hp_lane *lane)
+{
+    if (ferry_list_empty(&lane->dirty_link))
+        ferry_list_push_back(&lane->worker->dirty, &lane->dirty_link);
+}
+
+static void drop_ref(struct hp_ref *ref)
+{
+    ferry_list_remove(&ref->link);
+    ferry_hp_flow_drop(ref->flow);
+}
+
+void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
+{
+    struct hp_flow *flow = ref->flow;
+    struct hp_worker *worker = lane->worker;
+    uint64_t deadline_ns = flow->xfer->deadline_ns;
+    bool small = flow->chunk_count == 1 && flow->xfer->length <= HP_COPY_MAX;
+
+    if (atomic_load(&worker->transport->closing))
+        ferry_hp_flow_fail(flow, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+    ferry_list_push_back(small ? &lane->small_queue : &lane->bulk_queue, &ref->link);
+    if (deadline_ns < FERRY_NO_DEADLINE &&
+        (!ferry_timer_armed(&worker->deadline_timer) ||
+         worker->deadline_timer.deadline_ns > deadline_ns) &&
+        ferry_reactor_arm(ferry_hp_reactor(worker), &worker->deadline_timer, deadline_ns) !=
+            FERRY_OK)
+        ferry_hp_flow_fail(flow, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
+    ferry_hp_lane_mark_dirty(lane);
+}
+
+void ferry_hp_worker_flush(struct hp_worker *worker)
+{
+    struct ferry_list *link;
+
+    /* A pump may mark other lanes, or this one again; the list is drained, not walked. */
+    while ((link = ferry_list_pop_front(&worker->dirty)) != NULL)
+        ferry_hp_lane_pump(FERRY_CONTAINER_OF(link, struct hp_lane, dirty_link));
+}
+
+/* End everything that waits in a queue. */
+static void fail_queue(struct ferry_list *queue, enum ferry_status status, int32_t native,
+                       const char *where)
+{
+    while (!ferry_list_empty(queue)) {
+        struct hp_ref *ref = FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
+
+        ferry_hp_flow_fail(ref->flow, status, native, where);
+        drop_ref(ref);
+    }
+}
+
+/* ---- ops ---- */
+
+void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,
+                           const char *where)
+{
+    struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
+    struct hp_flow *flow = op->flow;
+
+    FERRY_DASSERT(lane->head != lane->tail);
+    lane->head++;
+    if ((int32_t)(lane->sent - lane->head) < 0) {
+        lane->sent = lane->head;
+        lane->tx_offset = 0;
+    }
+    lane->inflight_bytes -= op->length;
+    if (op->is_write)
+        lane->write_outstanding = false;
+    atomic_fetch_add_explicit(&lane->stats.ops, 1, memory_order_relaxed);
+    if (op->orphan)
+        return;
+    if (status == FERRY_OK)
+        atomic_fetch_add_explicit(&flow->chunks_done, 1, memory_order_relaxed);
+    else
+        ferry_hp_flow_fail(flow, status, native, where);
+    ferry_hp_flow_drop(flow);
+}
+
+/*
+ * What becomes of one op of a connection that is gone. True: it stays, to be sent on the next one.
+ * A WRITE of which a byte may have left is never sent again; a READ is, once.
+ */
+static bool survives(struct hp_lane *lane, const struct hp_op *op, bool touched)
+{
+    if (!lane->reuse_after_close || op->orphan)
+        return false;
+    if (!touched)
+        return true;
+    return !op->is_write && op->attempts < 2;
+}
+
+static void settle_op(struct hp_lane *lane, struct hp_op *op, bool touched)
+{
+    enum ferry_status status = lane->close_status;
+    const char *where = lane->close_where;
+
+    lane->inflight_bytes -= op->length;
+    if (op->orphan)
+        return;
+    if (op->is_write && touched && !lane->rest_unapplied) {
+        status = FERRY_ERR_OUTCOME_UNKNOWN;
+    } else if (status == FERRY_ERR_STALE_KEY && op->is_write &&
+               atomic_load(&op->flow->chunks_done) > 0 && lane->close_native != 0) {
+        /* Some of it has landed: no whole retry on the strength of a refused connection. */
+        status = FERRY_ERR_PEER_GONE;
+    }
+    ferry_hp_flow_fail(op->flow, status, lane->close_native, where);
+    ferry_hp_flow_drop(op->flow);
+}
+
+/* The op that an error answer was for, kept until its own body had stopped leaving. */
+static void settle_refused(struct hp_lane *lane, struct hp_op *op)
+{
+    lane->inflight_bytes -= op->length;
+    if (!op->orphan) {
+        ferry_hp_flow_fail(op->flow, lane->close_status, lane->close_native, lane->close_where);
+        ferry_hp_flow_drop(op->flow);
+    }
+    lane->close_status = FERRY_ERR_PEER_GONE;
+}
+
+/* Settle or keep each op of the closed connection; what is kept moves to the front of the window.
+ */
+static void settle_ops(struct hp_lane *lane)
+{
+    uint32_t kept = lane->head;
+
+    for (uint32_t i = lane->head; i != lane->tail; i++) {
+        struct hp_op *op = ferry_hp_lane_op(lane, i);
+        bool touched = (int32_t)(i - lane->sent) < 0 || (i == lane->sent && lane->tx_offset > 0);
+
+        if (i == lane->head && lane->refused_first) {
+            settle_refused(lane, op);
+            continue;
+        }
+        if (touched && lane->rest_unapplied && op->is_write)
+            touched = false;
+        if (!survives(lane, op, touched)) {
+            settle_op(lane, op, touched);
+            continue;
+        }
+        if (touched)
+            atomic_fetch_add_explicit(&lane->stats.resends, 1, memory_order_relaxed);
+        if (kept != i)
+            *ferry_hp_lane_op(lane, kept) = *op;
+        kept++;
+    }
+    lane->tail = kept;
+    lane->sent = lane->head;
+    lane->tx_offset = 0;
+    lane->write_outstanding = false;
+    for (uint32_t i = lane->head; i != lane->tail; i++)
+        lane->write_outstanding |= ferry_hp_lane_op(lane, i)->is_write;
+}
+
+/* ---- closing ---- */
+
+void ferry_hp_lane_close(struct hp_lane *lane, enum ferry_status status, int32_t native,
+                         const char *where)
+{
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+
+    if (lane->state == HP_LANE_IDLE || lane->state == HP_LANE_CLOSING)
+        return;
+    ferry_hp_lane_advance(lane, HP_LANE_CLOSING);
+    lane->close_status = status;
+    lane->close_native = native;
+    lane->close_where = where;
+    if (ferry_op_inflight(&lane->rx))
+        ferry_reactor_cancel(reactor, &lane->rx);
+    if (ferry_op_inflight(&lane->tx))
+        ferry_reactor_cancel(reactor, &lane->tx);
+    if (lane->lookup != NULL)
+        ferry_lookup_release(ferry_take_ptr(&lane->lookup));
+    ferry_reactor_disarm(reactor, &lane->timer);
+    ferry_hp_lane_mark_dirty(lane);
+}
+
+/* Both directions have retired: nothing of this connection can touch memory any more. */
+static void lane_closed(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+
+    if (lane->io.fd >= 0) {
+        ferry_reactor_detach(ferry_hp_reactor(lane->worker), &lane->io);
+        ferry_net_close(transport->net, lane->io.fd, false);
+        lane->io.fd = -1;
+    }
+    ferry_debug("hp_tcp", "lane closed: %s peer=%s lane=%u native=%d", lane->close_where,
+                lane->peer->name, lane->index, lane->close_native);
+    if (atomic_load(&transport->closing) || atomic_load(&lane->peer->retiring))
+        lane->reuse_after_close = false;
+    settle_ops(lane);
+    if (!lane->keep_queue) {
+        fail_queue(&lane->small_queue, lane->close_status, lane->close_native, lane->close_where);
+        fail_queue(&lane->bulk_queue, lane->close_status, lane->close_native, lane->close_where);
+    }
+    lane->stage_begin = 0;
+    lane->stage_end = 0;
+    lane->payload_left = 0;
+    lane->payload_done = 0;
+    lane->rx_direct = false;
+    lane->orphan_pending = false;
+    lane->peer_closing = false;
+    lane->refused_first = false;
+    lane->rest_unapplied = false;
+    lane->reuse_after_close = false;
+    lane->keep_queue = false;
+    lane->session_id = 0;
+    ferry_hp_lane_advance(lane, HP_LANE_IDLE);
+    ferry_hp_live_drop(transport);
+}
+
+/* A connection broke (end of stream, reset): what is safe to repeat goes on on the next one. */
+void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where)
+{
+    bool was_ready = lane->state == HP_LANE_READY;
+
+    if (was_ready) {
+        lane->reuse_after_close = true;
+        lane->keep_queue = true;
+        atomic_fetch_add_explicit(&lane->stats.failures, lane->head != lane->tail,
+                                  memory_order_relaxed);
+    }
+    ferry_hp_lane_close(lane, FERRY_ERR_PEER_GONE, native, where);
+}
+
+static void retire(struct hp_lane *lane)
+{
+    if (!ferry_list_empty(&lane->worker_link))
+        ferry_list_remove(&lane->worker_link);
+    ferry_list_remove(&lane->dirty_link);
+    ferry_hp_lane_retired(lane);
+}
+
+static void run_retire(struct ferry_worker *worker, struct ferry_job *job)
+{
+    struct hp_lane *lane = FERRY_CONTAINER_OF(job, struct hp_lane, retire_job);
+    struct hp_worker *hp = lane->worker;
+
+    (void)worker;
+    ferry_hp_lane_close(lane, FERRY_ERR_CLOSING, 0, "hp_tcp: the segment was closed");
+    ferry_hp_lane_mark_dirty(lane);
+    ferry_hp_worker_flush(hp);
+}
+
+void ferry_hp_lane_pump(struct hp_lane *lane)
+{
+    if (lane->state == HP_LANE_CLOSING && !ferry_op_inflight(&lane->rx) &&
+        !ferry_op_inflight(&lane->tx))
+        lane_closed(lane);
+    if (lane->state == HP_LANE_IDLE) {
+        if (atomic_load(&lane->peer->retiring)) {
+            retire(lane);
+            return;
+        }
+        /* Stopped flows need no connection to end. */
+        ferry_hp_lane_prune(lane);
+        if (ferry_hp_lane_has_work(lane))
+            ferry_hp_lane_connect(lane);
+    }
+    if (lane->state == HP_LANE_READY) {
+        ferry_hp_lane_fill(lane);
+        ferry_hp_lane_send(lane);
+    }
+    if (lane->state == HP_LANE_READY && lane->peer_closing && lane->head == lane->tail) {
+        lane->keep_queue = true;
+        ferry_hp_lane_close(lane, FERRY_ERR_PEER_CLOSING, 0, "hp_tcp: the peer said goodbye");
+    }
+    if (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING)
+        ferry_hp_lane_receive(lane);
+    if (lane->state == HP_LANE_READY)
+        ferry_hp_lane_touch_timer(lane);
+}
+
+/* ---- time ---- */
+
+static bool busy(const struct hp_lane *lane)
+{
+    return lane->head != lane->tail || ferry_op_inflight(&lane->tx);
+}
+
+static uint64_t due_ns(struct hp_lane *lane)
+{
+    const struct ferry_hp_settings *settings = &lane->peer->transport->settings;
+    uint64_t due = ferry_deadline_ns(lane->progress_ns, busy(lane) ? settings->progress_timeout_ns
+                                                                   : settings->idle_timeout_ns);
+
+    if (lane->head != lane->tail) {
+        uint64_t total = ferry_deadline_ns(ferry_hp_lane_op(lane, lane->head)->begun_ns,
+                                           settings->total_timeout_ns);
+
+        if (total < due)
+            due = total;
+    }
+    return due;
+}
+
+/*
+ * One timer per lane, never re-armed by progress: when it fires early it looks and sleeps on. It is
+ * armed anew only when something is due sooner than it would fire.
+ */
+void ferry_hp_lane_touch_timer(struct hp_lane *lane)
+{
+    uint64_t due = due_ns(lane);
+
+    if (ferry_timer_armed(&lane->timer) && lane->timer.deadline_ns <= due)
+        return;
+    if (ferry_reactor_arm(ferry_hp_reactor(lane->worker), &lane->timer, due) != FERRY_OK)
+        ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
+}
+
+/* Bytes that arrived inside a receive which is not complete yet are progress too. */
+static void note_partial_progress(struct hp_lane *lane, uint64_t now_ns)
+{
+    uint64_t partial = ferry_op_inflight(&lane->rx) ? lane->rx.progress : 0;
+
+    if (partial > lane->rx_progress_seen)
+        lane->progress_ns = now_ns;
+    lane->rx_progress_seen = partial;
+}
+
+static void on_timer(struct ferry_timer *timer)
+{
+    struct hp_lane *lane = FERRY_CONTAINER_OF(timer, struct hp_lane, timer);
+    struct hp_worker *worker = lane->worker;
+    uint64_t now = ferry_reactor_now(ferry_hp_reactor(worker));
+
+    if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING ||
+        lane->state == HP_LANE_GREETING) {
+        ferry_hp_lane_attempt_failed(lane, ETIMEDOUT);
+    } else if (lane->state == HP_LANE_READY) {
+        note_partial_progress(lane, now);
+        if (due_ns(lane) > now) {
+            ferry_hp_lane_touch_timer(lane);
+        } else if (busy(lane)) {
+            ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
+                                "hp_tcp: the peer made no progress within progress_timeout_ms");
+        } else {
+            ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: idle");
+        }
+    }
+    ferry_hp_lane_mark_dirty(lane);
+    ferry_hp_worker_flush(worker);
+}
+
+void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t index,
+                        struct hp_worker *worker)
+{
+    lane->peer = peer;
+    lane->worker = worker;
+    lane->index = index;
+    lane->io.fd = -1;
+    lane->timer.fire = on_timer;
+    lane->retire_job.run = run_retire;
+    ferry_list_init(&lane->worker_link);
+    ferry_list_init(&lane->dirty_link);
+    ferry_list_init(&lane->small_queue);
+    ferry_list_init(&lane->bulk_queue);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a lane's connection comes about: look the host up, try its addresses in turn, greet a ferry
+ * peer. Each address gets connect_timeout_ms. What failed is kept as text with the peer, address by
+ * address, for whoever asks why. Runs on the worker; the look-up runs elsewhere and only wakes it.
+ */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hostport.h"
+#include "base/log.h"
+#include "transport/hp_tcp/internal.h"
+
+static void try_next_address(struct hp_lane *lane);
+
+/* ---- reasons ---- */
+
+static void note_trouble(struct hp_lane *lane, int err)
+{
+    struct ferry_hostport place;
+    char where[FERRY_HOSTPORT_SIZE] = "?";
+    size_t len = strlen(lane->attempts_text);
+
+    if (lane->addr_next > 0 &&
+        ferry_hostport_of_sockaddr((const struct sockaddr *)&lane->addrs[lane->addr_next - 1].addr,
+                                   &place) == FERRY_OK)
+        ferry_hostport_format(&place, where, sizeof(where));
+    snprintf(lane->attempts_text + len, sizeof(lane->attempts_text) - len, "%s%s: %s",
+             len > 0 ? "; " : "", where, strerror(err));
+}
+
+/*
+ * Nothing answered. Nobody listens there any more, or cannot be found: the description may be out
+ * of date, so the answer is "stale" and the runtime reads it again before it gives up.
+ */
+static void give_up(struct hp_lane *lane, int err)
+{
+    enum ferry_status status = FERRY_ERR_PATH_DOWN;
+    const char *where = "hp_tcp: cannot connect";
+
+    ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->peer->host,
+                              lane->attempts_text);
+    if (err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == ENXIO) {
+        status = FERRY_ERR_STALE_KEY;
+        where = "hp_tcp: nobody answers at the published address";
+    } else if (err == EMFILE || err == ENFILE) {
+        status = FERRY_ERR_LIMIT;
+        where = "hp_tcp: no descriptor is left (raise the open-file limit, ulimit -n)";
+    } else if (err == ENOMEM || err == ENOBUFS) {
+        status = FERRY_ERR_NO_MEMORY;
+        where = "hp_tcp: no memory for a connection";
+    } else if (err == ETIMEDOUT) {
+        status = FERRY_ERR_TIMED_OUT;
+        where = "hp_tcp: connecting took longer than connect_timeout_ms";
+    }
+    atomic_fetch_add_explicit(&lane->stats.failures, 1, memory_order_relaxed);
+    lane->reuse_after_close = false;
+    lane->keep_queue = false;
+    ferry_hp_lane_close(lane, status, err, where);
+}
+
+static void drop_socket(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+
+    if (lane->io.fd < 0)
+        return;
+    ferry_reactor_detach(ferry_hp_reactor(lane->worker), &lane->io);
+    ferry_net_close(transport->net, lane->io.fd, false);
+    lane->io.fd = -1;
+}
+
+void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
+{
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+
+    if (lane->attempt_error == 0)
+        lane->attempt_error = err;
+    if (lane->state != HP_LANE_CONNECTING) {
+        note_trouble(lane, lane->attempt_error);
+        give_up(lane, lane->attempt_error);
+        return;
+    }
+    if (ferry_op_inflight(&lane->tx)) {
+        /* done() comes back here; until then the descriptor must live. */
+        ferry_reactor_cancel(reactor, &lane->tx);
+        return;
+    }
+    note_trouble(lane, lane->attempt_error);
+    drop_socket(lane);
+    if (lane->attempt_error == EMFILE || lane->attempt_error == ENFILE ||
+        lane->addr_next == lane->addr_count)
+        give_up(lane, lane->attempt_error);
+    else
+        try_next_address(lane);
+}
+
+/* ---- connected ---- */
+
+static void on_hello_sent(struct ferry_op *tx, int64_t result)
+{
+    struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
+    struct hp_worker *worker = lane->worker;
+
+    if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_READY) {
+        if (result != (int64_t)lane->hello_bytes)
+            ferry_hp_lane_broke(lane, result < 0 ? (int32_t)-result : 0,
+                                "hp_tcp: the greeting could not be sent");
+    }
+    ferry_hp_lane_mark_dirty(lane);
+    ferry_hp_worker_flush(worker);
+}
+
+static void greet(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+    struct ferry_frame frame = {
+        .type = FERRY_FRAME_HELLO,
+        .hello = {.lane_index = lane->index,
+                  .lane_count = lane->peer->lane_count,
+                  .max_transfer_bytes = transport->settings.max_transfer_bytes},
+    };
+
+    memcpy(frame.hello.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
+    transport->base.env->random->fill(transport->base.env->random, frame.hello.nonce,
+                                      sizeof(frame.hello.nonce));
+    lane->hello_bytes = (uint32_t)ferry_frame_encode(lane->hello, sizeof(lane->hello), &frame);
+    FERRY_ASSERT(lane->hello_bytes > 0);
+    ferry_hp_lane_advance(lane, HP_LANE_GREETING);
+    lane->tx.kind = FERRY_OP_SEND;
+    lane->tx.done = on_hello_sent;
+    lane->tx.io = &lane->io;
+    lane->tx.buf = lane->hello;
+    lane->tx.len = lane->hello_bytes;
+    ferry_reactor_submit(ferry_hp_reactor(lane->worker), &lane->tx);
+}
+
+void ferry_hp_lane_established(struct hp_lane *lane)
+{
+    ferry_hp_lane_advance(lane, HP_LANE_READY);
+    lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
+    atomic_fetch_add_explicit(&lane->stats.connects, 1, memory_order_relaxed);
+    ferry_debug("hp_tcp", "lane ready: peer=%s host=%s port=%u lane=%u frames=%s", lane->peer->name,
+                lane->peer->host, lane->peer->port, lane->index,
+                lane->peer->speaks_ferry ? "ferry" : "v1");
+}
+
+static void on_connected(struct ferry_op *tx, int64_t result)
+{
+    struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
+    struct hp_worker *worker = lane->worker;
+
+    if (lane->state == HP_LANE_CONNECTING) {
+        if (lane->attempt_error != 0 || result < 0)
+            ferry_hp_lane_attempt_failed(lane, result < 0 ? (int)-result : ETIMEDOUT);
+        else if (lane->peer->speaks_ferry)
+            greet(lane);
+        else
+            ferry_hp_lane_established(lane);
+    }
+    ferry_hp_lane_mark_dirty(lane);
+    ferry_hp_worker_flush(worker);
+}
+
+static void try_next_address(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+    const struct ferry_socket_address *to = &lane->addrs[lane->addr_next++];
+    enum ferry_status status;
+    int fd;
+
+    ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
+    lane->attempt_error = 0;
+    status = ferry_net_open(transport->net, to->addr.ss_family, &fd);
+    if (status == FERRY_OK)
+        status = ferry_net_set_nodelay(transport->net, fd);
+    if (status != FERRY_OK) {
+        ferry_hp_lane_attempt_failed(lane, status == FERRY_ERR_LIMIT ? EMFILE : ENOBUFS);
+        return;
+    }
+    if (ferry_reactor_attach(reactor, &lane->io, fd) != FERRY_OK) {
+        ferry_net_close(transport->net, fd, false);
+        lane->io.fd = -1;
+        ferry_hp_lane_attempt_failed(lane, ENOMEM);
+        return;
+    }
+    if (ferry_reactor_arm(reactor, &lane->timer,
+                          ferry_deadline_ns(ferry_reactor_now(reactor),
+                                            transport->settings.connect_timeout_ns)) != FERRY_OK) {
+        ferry_hp_lane_attempt_failed(lane, ENOMEM);
+        return;
+    }
+    lane->tx.kind = FERRY_OP_CONNECT;
+    lane->tx.done = on_connected;
+    lane->tx.io = &lane->io;
+    lane->tx.addr = (const struct sockaddr *)&to->addr;
+    lane->tx.addr_len = to->len;
+    ferry_reactor_submit(reactor, &lane->tx);
+}
+
+/* ---- look-up ---- */
+
+/* Polled by the scan that the resolver's wake-up causes. */
+void ferry_hp_lane_poll_lookup(struct hp_lane *lane)
+{
+    struct ferry_resolution resolution;
+
+    if (lane->lookup == NULL || !ferry_lookup_poll(lane->lookup, &resolution))
+        return;
+    ferry_lookup_release(lane->lookup);
+    lane->lookup = NULL;
+    if (lane->state != HP_LANE_RESOLVING)
+        return;
+    if (resolution.count == 0) {
+        snprintf(lane->attempts_text, sizeof(lane->attempts_text), "%s", resolution.reason);
+        give_up(lane, ENXIO);
+        return;
+    }
+    memcpy(lane->addrs, resolution.addrs, resolution.count * sizeof(resolution.addrs[0]));
+    lane->addr_count = resolution.count;
+    try_next_address(lane);
+}
+
+static void look_up(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+
+    ferry_hp_lane_advance(lane, HP_LANE_RESOLVING);
+    if (transport->resolver == NULL ||
+        ferry_resolver_lookup(transport->resolver, lane->peer->host, lane->peer->port,
+                              &lane->lookup) != FERRY_OK) {
+        snprintf(lane->attempts_text, sizeof(lane->attempts_text), "the name cannot be looked up");
+        give_up(lane, ENOMEM);
+        return;
+    }
+    if (ferry_reactor_arm(reactor, &lane->timer,
+                          ferry_deadline_ns(ferry_reactor_now(reactor),
+                                            transport->settings.connect_timeout_ns)) != FERRY_OK)
+        give_up(lane, ENOMEM);
+    else
+        ferry_hp_lane_poll_lookup(lane);
+}
+
+void ferry_hp_lane_connect(struct hp_lane *lane)
+{
+    struct hp_transport *transport = lane->peer->transport;
+    struct ferry_hostport place;
+
+    if (ferry_list_empty(&lane->worker_link))
+        ferry_list_push_back(&lane->worker->lanes, &lane->worker_link);
+    ferry_hp_live_add(transport);
+    lane->window_ops = transport->settings.window_ops;
+    lane->window_bytes = transport->settings.window_bytes;
+    lane->attempts_text[0] = '\0';
+    lane->addr_next = 0;
+    lane->addr_count = 0;
+    if (ferry_host_parse(lane->peer->host, &place) != FERRY_OK || place.kind == FERRY_HOST_NAME) {
+        look_up(lane);
+        return;
+    }
+    place.port = lane->peer->port;
+    if (ferry_hostport_sockaddr(&place, &lane->addrs[0].addr, &lane->addrs[0].len) != FERRY_OK) {
+        ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
+        snprintf(lane->attempts_text, sizeof(lane->attempts_text), "no such interface");
+        give_up(lane, ENXIO);
+        return;
+    }
+    lane->addr_count = 1;
+    try_next_address(lane);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Work that somebody no longer wants: cancelled, past its deadline, or on memory that is being
+ * taken back. Cold path: each worker looks through its lanes when it is asked to. What is queued
+ * ends at once; a READ in flight is disowned (its owner is free, late bytes go to the sink); a
+ * posted WRITE ends as what really happens, unless its memory is revoked: then its connection is
+ * closed.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "transport/hp_tcp/internal.h"
+
+enum verdict {
+    KEEP,
+    STOP,
+    REVOKED,
+};
+
+static enum verdict judge(struct hp_lane *lane, struct hp_flow *flow, uint64_t now_ns)
+{
+    struct ferry_xfer *xfer = flow->xfer;
+
+    if (ferry_hp_range_revoked(lane->peer->transport, xfer->local, xfer->length)) {
+        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: its memory was unregistered");
+        return REVOKED;
+    }
+    if (atomic_load_explicit(&xfer->cancel_asked, memory_order_relaxed)) {
+        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled");
+        return STOP;
+    }
+    if (xfer->deadline_ns <= now_ns) {
+        ferry_hp_flow_fail(flow, FERRY_ERR_TIMED_OUT, ETIMEDOUT, "hp_tcp: the deadline passed");
+        return STOP;
+    }
+    return KEEP;
+}
+
+static void scan_queue(struct hp_lane *lane, struct ferry_list *queue, uint64_t now_ns)
+{
+    struct ferry_list *link = queue->next;
+
+    while (link != queue) {
+        struct hp_ref *ref = FERRY_CONTAINER_OF(link, struct hp_ref, link);
+
+        link = link->next;
+        if (judge(lane, ref->flow, now_ns) != KEEP) {
+            ferry_list_remove(&ref->link);
+            ferry_hp_flow_drop(ref->flow);
+        }
+    }
+}
+
+/* The present receive writes into the memory of ops[head]. */
+static bool receiving_into(const struct hp_lane *lane, uint32_t index)
+{
+    return index == lane->head && lane->rx_direct && ferry_op_inflight(&lane->rx);
+}
+
+static void disown(struct hp_lane *lane, uint32_t index)
+{
+    struct hp_op *op = ferry_hp_lane_op(lane, index);
+
+    if (receiving_into(lane, index)) {
+        if (!lane->orphan_pending)
+            ferry_reactor_cancel(ferry_hp_reactor(lane->worker), &lane->rx);
+        lane->orphan_pending = true;
+        return;
+    }
+    op->orphan = true;
+    ferry_hp_flow_drop(op->flow);
+}
+
+/* Take an op that was not sent at all out of the window; the ones behind it move up. */
+static void remove_unsent(struct hp_lane *lane, uint32_t index)
+{
+    struct hp_flow *flow = ferry_hp_lane_op(lane, index)->flow;
+
+    lane->inflight_bytes -= ferry_hp_lane_op(lane, index)->length;
+    for (uint32_t i = index; i + 1 != lane->tail; i++)
+        *ferry_hp_lane_op(lane, i) = *ferry_hp_lane_op(lane, i + 1);
+    lane->tail--;
+    lane->write_outstanding = false;
+    for (uint32_t i = lane->head; i != lane->tail; i++)
+        lane->write_outstanding |= ferry_hp_lane_op(lane, i)->is_write;
+    ferry_hp_flow_drop(flow);
+}
+
+/* True if the entry is gone and the next one stands in its place. */
+static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
+{
+    struct hp_op *op = ferry_hp_lane_op(lane, index);
+    bool unsent = (int32_t)(index - lane->sent) >= 0 && !ferry_op_inflight(&lane->tx) &&
+                  (index != lane->sent || lane->tx_offset == 0);
+    enum verdict verdict;
+
+    if (op->orphan)
+        return false;
+    verdict = judge(lane, op->flow, now_ns);
+    if (verdict == KEEP)
+        return false;
+    if (unsent) {
+        remove_unsent(lane, index);
+        return true;
+    }
+    if (!op->is_write)
+        disown(lane, index);
+    else if (verdict == REVOKED)
+        ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
+    return false;
+}
+
+void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns)
+{
+    uint32_t i;
+
+    ferry_hp_lane_poll_lookup(lane);
+    scan_queue(lane, &lane->small_queue, now_ns);
+    scan_queue(lane, &lane->bulk_queue, now_ns);
+    i = lane->head;
+    while (i != lane->tail && lane->state != HP_LANE_CLOSING) {
+        if (!scan_op(lane, i, now_ns))
+            i++;
+    }
+    ferry_hp_lane_mark_dirty(lane);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t queue_deadline(const struct ferry_list *queue)
+{
+    uint64_t deadline = FERRY_NO_DEADLINE;
+
+    for (const struct ferry_list *l = queue->next; l != queue; l = l->next)
+        deadline = earlier(
+            deadline, FERRY_CONTAINER_OF(l, const struct hp_ref, link)->flow->xfer->deadline_ns);
+    return deadline;
+}
+
+uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane)
+{
+    uint64_t deadline = earlier(queue_deadline(&lane->small_queue),
+                                queue_deadline(&lane->bulk_queue));
+
+    for (uint32_t i = lane->head; i != lane->tail; i++) {
+        const struct hp_op *op = &lane->ops[i & lane->op_mask];
+
+        /* One that has passed is in hand already. */
+        if (!op->orphan && !atomic_load_explicit(&op->flow->stopped, memory_order_relaxed))
+            deadline = earlier(deadline, op->flow->xfer->deadline_ns);
+    }
+    return deadline;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sending half of a lane: pull chunks from the queue into the window, and send what waits in
+ * one vectored call. Small requests go first, between the chunks of large ones; large flows take
+ * turns. Payload leaves straight from the caller's memory.
+ */
+#include "base/assert.h"
+#include "transport/hp_tcp/internal.h"
+
+/* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
+#define SEND_BYTES_MAX (4u << 20)
+
+static void encode(struct hp_lane *lane, struct hp_op *op)
+{
+    struct hp_flow *flow = op->flow;
+    uint64_t remote_addr = flow->xfer->remote_addr + ferry_hp_flow_chunk_offset(flow, op->chunk);
+
+    if (lane->peer->speaks_ferry) {
+        struct ferry_frame frame = {
+            .type = op->is_write ? FERRY_FRAME_WRITE : FERRY_FRAME_READ,
+            .priority = (uint8_t)flow->xfer->priority,
+            .request_id = op->request_id,
+            .registration_id = flow->registration_id,
+            .remote_addr = remote_addr,
+            .length = op->length,
+        };
+        size_t size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
+
+        FERRY_ASSERT(size == FERRY_FRAME_FIXED_SIZE);
+        op->header_bytes = (uint16_t)size;
+    } else {
+        struct ferry_v1_request request = {
+            .opcode = op->is_write ? FERRY_V1_WRITE : FERRY_V1_READ,
+            .request_id = op->request_id,
+            .registration_id = flow->registration_id,
+            .remote_addr = remote_addr,
+            .length = op->length,
+        };
+
+        ferry_v1_request_encode(&request, op->header);
+        op->header_bytes = FERRY_V1_REQUEST_SIZE;
+    }
+}
+
+static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
+{
+    struct hp_op *op = ferry_hp_lane_op(lane, lane->tail);
+
+    op->flow = flow;
+    op->chunk = chunk;
+    op->length = ferry_hp_flow_chunk_length(flow, chunk);
+    op->local = flow->xfer->local + ferry_hp_flow_chunk_offset(flow, chunk);
+    op->is_write = flow->xfer->opcode == FERRY_WRITE;
+    op->orphan = false;
+    op->attempts = 0;
+    op->begun_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
+    op->request_id = atomic_fetch_add_explicit(&flow->transport->next_request_id, 1,
+                                               memory_order_relaxed);
+    encode(lane, op);
+    if (lane->head == lane->tail)
+        lane->progress_ns = op->begun_ns;
+    lane->tail++;
+    lane->inflight_bytes += op->length;
+    if (op->is_write)
+        lane->write_outstanding = true;
+}
+
+static struct hp_ref *next_ref(struct hp_lane *lane)
+{
+    struct ferry_list *queue = !ferry_list_empty(&lane->small_queue) ? &lane->small_queue
+                                                                     : &lane->bulk_queue;
+
+    if (ferry_list_empty(queue))
+        return NULL;
+    return FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
+}
+
+static bool exhausted(const struct hp_flow *flow)
+{
+    return atomic_load_explicit(&flow->stopped, memory_order_relaxed) ||
+           atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count;
+}
+
+static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
+{
+    if (atomic_load_explicit(&flow->xfer->cancel_asked, memory_order_relaxed))
+        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled before it was posted");
+    else if (flow->xfer->deadline_ns <= ferry_reactor_now(ferry_hp_reactor(lane->worker)))
+        ferry_hp_flow_fail(flow, FERRY_ERR_TIMED_OUT, 0,
+                           "hp_tcp: the deadline passed in the queue");
+}
+
+/* Room for one more request? The first always fits; v1 sends nothing behind a WRITE. */
+static bool has_room(const struct hp_lane *lane)
+{
+    if (lane->peer_closing)
+        return false;
+    if (lane->head == lane->tail)
+        return true;
+    if (lane->write_outstanding && !lane->peer->speaks_ferry)
+        return false;
+    return lane->tail - lane->head < lane->window_ops && lane->inflight_bytes < lane->window_bytes;
+}
+
+void ferry_hp_lane_fill(struct hp_lane *lane)
+{
+    struct hp_ref *ref;
+
+    while (has_room(lane) && (ref = next_ref(lane)) != NULL) {
+        struct hp_flow *flow = ref->flow;
+        uint32_t chunk;
+
+        stop_if_asked(lane, flow);
+        if (ferry_hp_flow_claim(flow, &chunk))
+            push_op(lane, flow, chunk);
+        /* Flows of one queue take turns, chunk by chunk. */
+        ferry_list_remove(&ref->link);
+        if (exhausted(flow))
+            ferry_hp_flow_drop(flow);
+        else
+            ferry_list_push_back(&lane->bulk_queue, &ref->link);
+    }
+}
+
+static void prune_queue(struct hp_lane *lane, struct ferry_list *queue)
+{
+    struct ferry_list *link = queue->next;
+
+    while (link != queue) {
+        struct hp_ref *ref = FERRY_CONTAINER_OF(link, struct hp_ref, link);
+
+        link = link->next;
+        stop_if_asked(lane, ref->flow);
+        if (exhausted(ref->flow)) {
+            ferry_list_remove(&ref->link);
+            ferry_hp_flow_drop(ref->flow);
+        }
+    }
+}
+
+void ferry_hp_lane_prune(struct hp_lane *lane)
+{
+    prune_queue(lane, &lane->small_queue);
+    prune_queue(lane, &lane->bulk_queue);
+}
+
+/* Describe what waits, from ops[sent] at tx_offset on. Returns the number of pieces. */
+static uint32_t gather(struct hp_lane *lane)
+{
+    uint64_t skip = lane->tx_offset;
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = lane->sent; i != lane->tail; i++) {
+        struct hp_op *op = ferry_hp_lane_op(lane, i);
+
+        if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
+            break;
+        if (skip == 0)
+            op->attempts++;
+        if (skip < op->header_bytes) {
+            lane->iov[count].iov_base = op->header + skip;
+            lane->iov[count].iov_len = op->header_bytes - skip;
+            bytes += lane->iov[count++].iov_len;
+            skip = 0;
+        } else {
+            skip -= op->header_bytes;
+        }
+        if (op->is_write) {
+            lane->iov[count].iov_base = op->local + skip;
+            lane->iov[count].iov_len = op->length - skip;
+            bytes += lane->iov[count++].iov_len;
+        }
+        skip = 0;
+    }
+    return count;
+}
+
+static void on_sent(struct ferry_op *tx, int64_t result)
+{
+    struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
+    struct hp_worker *worker = lane->worker;
+    uint64_t left = result > 0 ? (uint64_t)result : 0;
+
+    if (left > 0)
+        lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(worker));
+    while (left > 0 && lane->sent != lane->tail) {
+        const struct hp_op *op = ferry_hp_lane_op(lane, lane->sent);
+        uint64_t whole = op->header_bytes + (op->is_write ? op->length : 0);
+        uint64_t step = whole - lane->tx_offset < left ? whole - lane->tx_offset : left;
+
+        if (op->is_write)
+            atomic_fetch_add_explicit(&lane->stats.bytes_written, step, memory_order_relaxed);
+        left -= step;
+        lane->tx_offset += step;
+        if (lane->tx_offset == whole) {
+            lane->sent++;
+            lane->tx_offset = 0;
+        }
+    }
+    if (result < 0 && lane->state == HP_LANE_READY)
+        ferry_hp_lane_broke(lane, (int32_t)-result, "hp_tcp: sending failed");
+    ferry_hp_lane_mark_dirty(lane);
+    ferry_hp_worker_flush(worker);
+}
+
+void ferry_hp_lane_send(struct hp_lane *lane)
+{
+    uint32_t count;
+
+    if (ferry_op_inflight(&lane->tx))
+        return;
+    count = gather(lane);
+    if (count == 0)
+        return;
+    lane->tx.kind = FERRY_OP_SENDV;
+    lane->tx.done = on_sent;
+    lane->tx.io = &lane->io;
+    lane->tx.iov = lane->iov;
+    lane->tx.iov_count = count;
+    ferry_reactor_submit(ferry_hp_reactor(lane->worker), &lane->tx);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table of hp_tcp and its cross-checks. Keys and meaning are the published ones; the
+ * defaults are ours where they differ (enable, worker_count). Runs on the thread that opens an
+ * engine; touches nothing but the configuration.
+ */
+#include "transport/hp_tcp/options.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+static const struct ferry_option options[] = {
+    {.name = "enable",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "serve and use hp_tcp"},
+    {.name = "bind_address",
+     .type = FERRY_OPTION_STRING,
+     .default_value = "",
+     .max = 64,
+     .help = "numeric address the data listener binds to; empty binds where peers are told to "
+             "connect"},
+    {.name = "advertise_address",
+     .type = FERRY_OPTION_STRING,
+     .default_value = "",
+     .max = 255,
+     .help = "address or name that peers are told to connect to; empty takes the engine's"},
+    {.name = "rail_addresses",
+     .type = FERRY_OPTION_LIST,
+     .default_value = "",
+     .max = FERRY_HP_LANES_MAX,
+     .help = "ordered local addresses, one rail each; this version takes at most one, which must "
+             "equal bind_address if that is given"},
+    {.name = "port",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "0",
+     .max = 65535,
+     .help = "port of the data listener; 0 lets the system pick one"},
+    {.name = "worker_count",
+     .type = FERRY_OPTION_AUTO,
+     .default_value = "auto",
+     .min = 1,
+     .max = FERRY_HP_WORKERS_MAX,
+     .help = "threads that drive connections; auto is one per usable core"},
+    {.name = "connections_per_peer",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "4",
+     .min = 1,
+     .max = FERRY_HP_LANES_MAX,
+     .help = "lanes (persistent connections) to one peer, in all"},
+    {.name = "max_connections",
+     .type = FERRY_OPTION_AUTO,
+     .default_value = "auto",
+     .min = 1,
+     .max = 1000000,
+     .help = "connections served at once; further ones are closed at once. auto is the larger of "
+             "connections_per_peer and max_outstanding_tasks"},
+    {.name = "max_outstanding_tasks",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "4096",
+     .min = 1,
+     .max = 1048576,
+     .help = "tasks admitted and not ended; more are refused with \"queue full\""},
+    {.name = "max_outstanding_bytes",
+     .type = FERRY_OPTION_SIZE,
+     .default_value = "4294967296",
+     .min = 1,
+     .max = UINT64_MAX,
+     .unit = "bytes",
+     .help = "bytes of tasks admitted and not ended; not below max_transfer_bytes"},
+    {.name = "max_transfer_bytes",
+     .type = FERRY_OPTION_SIZE,
+     .default_value = "1073741824",
+     .min = 1,
+     .max = UINT64_MAX / 2,
+     .unit = "bytes",
+     .help = "longest request, sent or served"},
+    {.name = "connect_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "2000",
+     .min = 1,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "bound of one connection attempt, per address"},
+    {.name = "progress_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "30000",
+     .min = 1,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "longest pause in a transfer before it is given up, on both sides"},
+    {.name = "total_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "600000",
+     .min = 1,
+     .max = 86400000,
+     .unit = "ms",
+     .help = "longest time one request may take on a connection, however steadily it trickles"},
+    {.name = "idle_connection_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "60000",
+     .min = 1,
+     .max = 86400000,
+     .unit = "ms",
+     .help = "how long a lane without work stays connected"},
+    {.name = "window_ops",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "64",
+     .min = 1,
+     .max = 256,
+     .help = "requests in flight on one lane"},
+    {.name = "window_bytes",
+     .type = FERRY_OPTION_SIZE,
+     .default_value = "4MiB",
+     .min = 1,
+     .max = 1073741824,
+     .unit = "bytes",
+     .help = "payload in flight on one lane; one request always passes"},
+    {.name = "chunk_bytes",
+     .type = FERRY_OPTION_SIZE,
+     .default_value = "1MiB",
+     .min = 4096,
+     .max = 1073741824,
+     .unit = "bytes",
+     .help = "piece into which a large request is cut"},
+    {.name = "lanes_per_task",
+     .type = FERRY_OPTION_AUTO,
+     .default_value = "auto",
+     .min = 1,
+     .max = 8,
+     .help = "lanes that share one large request; auto is one per worker"},
+    {.name = "chunk_size", .type = FERRY_OPTION_PLACEHOLDER, .help = "of earlier versions"},
+    {.name = "queue_capacity_per_worker",
+     .type = FERRY_OPTION_PLACEHOLDER,
+     .help = "of earlier versions"},
+};
+
+const struct ferry_option_table ferry_hp_option_table = {
+    .component = "transports.hp_tcp",
+    .options = options,
+    .count = FERRY_ARRAY_LEN(options),
+};
+
+#define KEY(name) "transports.hp_tcp." name
+
+/* A numeric address that can be bound; wildcards are fine here. */
+static bool numeric(const char *text)
+{
+    struct in6_addr any;
+
+    return inet_pton(AF_INET, text, &any) == 1 || inet_pton(AF_INET6, text, &any) == 1;
+}
+
+static bool wildcard(const char *text)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (inet_pton(AF_INET, text, &v4) == 1)
+        return v4.s_addr == INADDR_ANY;
+    return inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
+
+static enum ferry_status check_addresses(const struct ferry_config *config,
+                                         struct ferry_hp_settings *settings)
+{
+    size_t rails = ferry_config_list_len(config, KEY("rail_addresses"));
+
+    if (rails > 1)
+        return ferry_fail(
+            FERRY_ERR_CONFIG,
+            "transports.hp_tcp.rail_addresses names %zu rails; this version takes one", rails);
+    if (rails == 1) {
+        const char *rail = ferry_config_list_item(config, KEY("rail_addresses"), 0);
+
+        if (!numeric(rail) || wildcard(rail))
+            return ferry_fail(FERRY_ERR_CONFIG,
+                              "transports.hp_tcp.rail_addresses: \"%s\" is not a numeric address "
+                              "of this host",
+                              rail);
+        if (settings->bind_address[0] != '\0' && strcmp(settings->bind_address, rail) != 0)
+            return ferry_fail(FERRY_ERR_CONFIG,
+                              "transports.hp_tcp.bind_address \"%s\" is not the single rail \"%s\"",
+                              settings->bind_address, rail);
+        settings->bind_address = rail;
+        settings->advertise_address = rail;
+    }
+    if (settings->bind_address[0] != '\0' && !numeric(settings->bind_address))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.bind_address \"%s\" is not a numeric address",
+                          settings->bind_address);
+    if (settings->advertise_address[0] != '\0' && wildcard(settings->advertise_address))
+        return ferry_fail(FERRY_ERR_INVALID,
+                          "transports.hp_tcp.advertise_address \"%s\" is a wildcard; peers need an "
+                          "address they can connect to",
+                          settings->advertise_address);
+    return FERRY_OK;
+}
+
+static uint64_t ms(const struct ferry_config *config, const char *key)
+{
+    return ferry_config_u64(config, key) * FERRY_NS_PER_MS;
+}
+
+static void read_limits(const struct ferry_config *config, struct ferry_hp_settings *s)
+{
+    s->worker_count = (uint32_t)ferry_config_u64(config, KEY("worker_count"));
+    if (s->worker_count == 0)
+        s->worker_count = ferry_usable_cores();
+    if (s->worker_count > FERRY_HP_WORKERS_MAX)
+        s->worker_count = FERRY_HP_WORKERS_MAX;
+    s->connections_per_peer = (uint32_t)ferry_config_u64(config, KEY("connections_per_peer"));
+    s->max_outstanding_tasks = (uint32_t)ferry_config_u64(config, KEY("max_outstanding_tasks"));
+    s->max_connections = (uint32_t)ferry_config_u64(config, KEY("max_connections"));
+    if (s->max_connections == 0)
+        s->max_connections = s->connections_per_peer > s->max_outstanding_tasks
+                                 ? s->connections_per_peer
+                                 : s->max_outstanding_tasks;
+    s->max_transfer_bytes = ferry_config_u64(config, KEY("max_transfer_bytes"));
+    s->max_outstanding_bytes = ferry_config_u64(config, KEY("max_outstanding_bytes"));
+    /* Whoever raises only the request limit means requests of that size to pass. */
+    if (s->max_outstanding_bytes < s->max_transfer_bytes &&
+        ferry_config_origin_of(config, KEY("max_outstanding_bytes")) == FERRY_ORIGIN_DEFAULT)
+        s->max_outstanding_bytes = s->max_transfer_bytes;
+    s->connect_timeout_ns = ms(config, KEY("connect_timeout_ms"));
+    s->progress_timeout_ns = ms(config, KEY("progress_timeout_ms"));
+    s->total_timeout_ns = ms(config, KEY("total_timeout_ms"));
+    s->idle_timeout_ns = ms(config, KEY("idle_connection_timeout_ms"));
+    s->window_ops = (uint32_t)ferry_config_u64(config, KEY("window_ops"));
+    s->window_bytes = ferry_config_u64(config, KEY("window_bytes"));
+    s->chunk_bytes = ferry_config_u64(config, KEY("chunk_bytes"));
+    s->lanes_per_task = (uint32_t)ferry_config_u64(config, KEY("lanes_per_task"));
+    if (s->lanes_per_task == 0)
+        s->lanes_per_task = s->worker_count < 8 ? s->worker_count : 8;
+    if (s->lanes_per_task > s->connections_per_peer)
+        s->lanes_per_task = s->connections_per_peer;
+}
+
+enum ferry_status ferry_hp_settings_read(const struct ferry_config *config,
+                                         struct ferry_hp_settings *settings_out)
+{
+    struct ferry_hp_settings s = {
+        .enable = ferry_config_bool(config, KEY("enable")),
+        .bind_address = ferry_config_string(config, KEY("bind_address")),
+        .advertise_address = ferry_config_string(config, KEY("advertise_address")),
+        .port = (uint16_t)ferry_config_u64(config, KEY("port")),
+        .reactor = (enum ferry_reactor_kind)ferry_config_choice(config, "reactor"),
+        .wait = (enum ferry_wait_mode)ferry_config_choice(config, "wait"),
+        .spin_us = (uint32_t)ferry_config_u64(config, "wait_spin_us_max"),
+    };
+    enum ferry_status status;
+
+    read_limits(config, &s);
+    status = check_addresses(config, &s);
+    if (status != FERRY_OK)
+        return status;
+    if (s.max_outstanding_bytes < s.max_transfer_bytes)
+        return ferry_fail(
+            FERRY_ERR_CONFIG,
+            "transports.hp_tcp.max_outstanding_bytes %llu is below max_transfer_bytes "
+            "%llu: a request of that size could never pass",
+            (unsigned long long)s.max_outstanding_bytes, (unsigned long long)s.max_transfer_bytes);
+    *settings_out = s;
+    return FERRY_OK;
+}

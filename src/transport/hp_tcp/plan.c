@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Planning: from requests to flows, chunks and lanes, on the submitting thread. Uses the binary
+ * view of the peer's segment only: no JSON, no lock, no allocation. What the peer is known not to
+ * have is not sent; such a flow travels to its lane already failed, so that its end is never
+ * reported from inside submit().
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/checked.h"
+#include "transport/hp_tcp/internal.h"
+
+/* The buffer of the target that covers the whole range, or NULL. */
+static const struct hp_target_buffer *find_buffer(const struct hp_target *target, uint64_t addr,
+                                                  uint64_t length)
+{
+    uint32_t low = 0;
+    uint32_t high = target->buffer_count;
+    const struct hp_target_buffer *buffer;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (target->buffers[middle].addr <= addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return NULL;
+    buffer = &target->buffers[low - 1];
+    return ferry_range_within(addr, length, buffer->addr, buffer->length) ? buffer : NULL;
+}
+
+/* How a request is cut. Towards v1 a WRITE stays whole: a half-done one could not be told apart. */
+static void cut(struct hp_flow *flow, const struct hp_target *target)
+{
+    const struct ferry_xfer *xfer = flow->xfer;
+    uint64_t chunk = flow->transport->settings.chunk_bytes;
+    uint64_t count;
+
+    if (xfer->opcode == FERRY_WRITE && !target->peer->speaks_ferry)
+        chunk = xfer->length;
+    /* Never more chunks than 32 bits count, and no crumb of a last chunk. */
+    while (xfer->length / chunk > UINT32_MAX / 4)
+        chunk *= 2;
+    count = xfer->length / chunk;
+    if (xfer->length % chunk != 0 && (count == 0 || xfer->length % chunk > chunk / 4))
+        count++;
+    flow->chunk_bytes = chunk;
+    flow->chunk_count = (uint32_t)count;
+}
+
+static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct ferry_xfer *xfer)
+{
+    const struct hp_target *target = (const struct hp_target *)(const void *)xfer->target;
+    const struct hp_target_buffer *buffer = find_buffer(target, xfer->remote_addr, xfer->length);
+
+    flow->xfer = xfer;
+    flow->transport = transport;
+    atomic_store_explicit(&flow->next_chunk, 0, memory_order_relaxed);
+    atomic_store_explicit(&flow->chunks_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&flow->stopped, false, memory_order_relaxed);
+    atomic_store_explicit(&flow->status, FERRY_OK, memory_order_relaxed);
+    atomic_store_explicit(&flow->native, 0, memory_order_relaxed);
+    atomic_store_explicit(&flow->where, NULL, memory_order_relaxed);
+    cut(flow, target);
+    flow->registration_id = buffer != NULL ? buffer->registration_id : 0;
+    if (buffer == NULL)
+        ferry_hp_flow_fail(flow, FERRY_ERR_RANGE, 0,
+                           "hp_tcp: no one buffer of the peer covers the range");
+    else if (xfer->opcode == FERRY_WRITE && !buffer->writable)
+        ferry_hp_flow_fail(flow, FERRY_ERR_PERMISSION, 0, "hp_tcp: the peer's buffer is read-only");
+    else if (xfer->length > target->base.max_transfer_bytes)
+        ferry_hp_flow_fail(flow, FERRY_ERR_TOO_LARGE, 0,
+                           "hp_tcp: longer than max_transfer_bytes of one side");
+    xfer->transport_data = flow;
+}
+
+/* What one submit call sends to each worker: refs chained through parcel_next. */
+struct parcels {
+    struct hp_ref *first[FERRY_HP_WORKERS_MAX];
+    struct hp_ref *last[FERRY_HP_WORKERS_MAX];
+    uint32_t used; /* workers with something */
+};
+
+static void run_parcel(struct ferry_worker *worker, struct ferry_job *job)
+{
+    struct hp_ref *ref = FERRY_CONTAINER_OF(job, struct hp_ref, job);
+    struct hp_worker *hp = ref->lane->worker;
+
+    (void)worker;
+    while (ref != NULL) {
+        struct hp_ref *next = ref->parcel_next;
+
+        ferry_hp_lane_enqueue(ref->lane, ref);
+        ref = next;
+    }
+    ferry_hp_worker_flush(hp);
+}
+
+static void add_ref(struct parcels *parcels, struct hp_flow *flow, uint32_t slot,
+                    struct hp_lane *lane)
+{
+    struct hp_ref *ref = &flow->refs[slot];
+    uint32_t index = lane->worker->index;
+
+    ref->job.run = run_parcel;
+    ref->parcel_next = NULL;
+    ref->flow = flow;
+    ref->lane = lane;
+    if (parcels->first[index] == NULL) {
+        parcels->first[index] = ref;
+        parcels->used++;
+    } else {
+        parcels->last[index]->parcel_next = ref;
+    }
+    parcels->last[index] = ref;
+}
+
+/* Spread a flow over lanes; lanes next to each other belong to different workers. */
+static void assign(struct parcels *parcels, struct hp_flow *flow)
+{
+    struct hp_peer *peer = ((struct hp_target *)(void *)flow->xfer->target)->peer;
+    uint32_t lanes = flow->transport->settings.lanes_per_task;
+    uint32_t first;
+
+    if (lanes > flow->chunk_count)
+        lanes = flow->chunk_count;
+    if (lanes > peer->lane_count)
+        lanes = peer->lane_count;
+    if (lanes > HP_FLOW_REFS_MAX)
+        lanes = HP_FLOW_REFS_MAX;
+    if (atomic_load_explicit(&flow->stopped, memory_order_relaxed))
+        lanes = 1;
+    first = atomic_fetch_add_explicit(&peer->next_lane, lanes, memory_order_relaxed);
+    flow->ref_count = lanes;
+    atomic_store_explicit(&flow->holds, lanes, memory_order_relaxed);
+    atomic_store_explicit(&flow->xfer->driver,
+                          lanes == 1 ? peer->lanes[first % peer->lane_count].worker->worker : NULL,
+                          memory_order_relaxed);
+    for (uint32_t i = 0; i < lanes; i++)
+        add_ref(parcels, flow, i, &peer->lanes[(first + i) % peer->lane_count]);
+}
+
+static void post(struct hp_transport *transport, struct parcels *parcels)
+{
+    uint32_t left = parcels->used;
+
+    for (uint32_t i = 0; i < transport->worker_count && left > 0; i++) {
+        struct hp_ref *ref = parcels->first[i];
+
+        if (ref == NULL)
+            continue;
+        left--;
+        /* The last one may run right here if nobody drives that worker. */
+        ferry_worker_post(transport->workers[i].worker, &ref->job, left == 0);
+    }
+}
+
+static bool total_bytes(struct ferry_xfer *const *xfers, uint32_t count, uint64_t *total_out)
+{
+    *total_out = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!ferry_add_u64(*total_out, xfers[i]->length, total_out))
+            return false;
+    }
+    return true;
+}
+
+enum ferry_status ferry_hp_submit(struct ferry_transport *base, struct ferry_xfer *const *xfers,
+                                  uint32_t count)
+{
+    struct hp_transport *transport = ferry_hp_of(base);
+    struct parcels parcels;
+    enum ferry_status status;
+    uint64_t bytes;
+
+    if (!total_bytes(xfers, count, &bytes))
+        return FERRY_ERR_QUEUE_FULL;
+    status = ferry_hp_admission_take(&transport->admission, count, bytes);
+    if (status != FERRY_OK)
+        return status;
+    memset(parcels.first, 0, transport->worker_count * sizeof(parcels.first[0]));
+    parcels.used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hp_flow *flow = ferry_pool_acquire(&transport->flows);
+
+        /* The pool has as many flows as admission has tasks, and a flow goes back first. */
+        FERRY_ASSERT(flow != NULL);
+        prepare(flow, transport, xfers[i]);
+        assign(&parcels, flow);
+    }
+    post(transport, &parcels);
+    return FERRY_OK;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What hp_tcp says about itself: settings in force, workers, peers and lanes with their counters.
+ * Any thread; reads atomics while the workers go on, so the numbers are each right but not of one
+ * instant. Out of memory leaves members out; a report is never a reason to fail.
+ */
+#include "base/json.h"
+#include "transport/hp_tcp/internal.h"
+
+/* A report that lacks a member for want of memory is still a report. */
+static void put(struct json_object *object, const char *key, uint64_t value)
+{
+    if (!ferry_json_put_u64(object, key, value))
+        return;
+}
+
+static void put_text(struct json_object *object, const char *key, const char *value)
+{
+    if (!ferry_json_put_string(object, key, value))
+        return;
+}
+
+static uint64_t count(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static struct json_object *lane_report(const struct hp_lane *lane)
+{
+    struct json_object *object = json_object_new_object();
+    const struct hp_lane_stats *stats = &lane->stats;
+
+    if (object == NULL)
+        return NULL;
+    put(object, "lane", lane->index);
+    put(object, "rail", 0);
+    put(object, "worker", lane->worker->index);
+    put(object, "ops", count(&stats->ops));
+    put(object, "bytes", count(&stats->bytes_read) + count(&stats->bytes_written));
+    put(object, "bytes_read", count(&stats->bytes_read));
+    put(object, "bytes_written", count(&stats->bytes_written));
+    put(object, "connects", count(&stats->connects));
+    put(object, "failures", count(&stats->failures));
+    put(object, "resends", count(&stats->resends));
+    return object;
+}
+
+static struct json_object *peer_report(const struct hp_peer *peer)
+{
+    struct json_object *object = json_object_new_object();
+    struct json_object *lanes = json_object_new_array();
+
+    if (object == NULL || lanes == NULL) {
+        json_object_put(object);
+        json_object_put(lanes);
+        return NULL;
+    }
+    put_text(object, "name", peer->name);
+    put_text(object, "host", peer->host);
+    put(object, "port", peer->port);
+    put_text(object, "frames", peer->speaks_ferry ? "ferry" : "v1");
+    put_text(object, "trouble", peer->trouble);
+    for (uint32_t i = 0; i < peer->lane_count; i++) {
+        if (!ferry_json_append(lanes, lane_report(&peer->lanes[i])))
+            break;
+    }
+    if (!ferry_json_put(object, "lanes", lanes))
+        return object;
+    return object;
+}
+
+static struct json_object *worker_report(const struct hp_worker *worker)
+{
+    struct json_object *object = json_object_new_object();
+
+    if (object == NULL)
+        return NULL;
+    put(object, "worker", worker->index);
+    put(object, "sessions_opened", count(&worker->sessions_opened));
+    put(object, "sessions_refused", count(&worker->sessions_refused));
+    put(object, "served_ops", count(&worker->served_ops));
+    put(object, "served_bytes", count(&worker->served_bytes));
+    return object;
+}
+
+static struct json_object *worker_list(const struct hp_transport *transport)
+{
+    struct json_object *list = json_object_new_array();
+
+    for (uint32_t i = 0; list != NULL && i < transport->worker_count; i++) {
+        if (!ferry_json_append(list, worker_report(&transport->workers[i])))
+            break;
+    }
+    return list;
+}
+
+static struct json_object *peer_list(struct hp_transport *transport)
+{
+    struct json_object *list = json_object_new_array();
+
+    /* The mutex keeps the peers alive; a lane's counters need none. */
+    pthread_mutex_lock(&transport->mutex);
+    for (struct ferry_list *l = transport->peers.next; list != NULL && l != &transport->peers;
+         l = l->next) {
+        if (!ferry_json_append(list, peer_report(FERRY_CONTAINER_OF(l, struct hp_peer, link))))
+            break;
+    }
+    pthread_mutex_unlock(&transport->mutex);
+    return list;
+}
+
+void ferry_hp_report(struct ferry_transport *base, struct json_object *object)
+{
+    struct hp_transport *transport = ferry_hp_of(base);
+
+    put_text(object, "reactor",
+             ferry_reactor_name(ferry_worker_reactor(transport->workers[0].worker)));
+    put(object, "port", transport->port);
+    put_text(object, "advertise_host", transport->advertise_host);
+    put(object, "sessions", atomic_load(&transport->session_count));
+    put(object, "outstanding_tasks", atomic_load(&transport->admission.tasks));
+    put(object, "outstanding_bytes", atomic_load(&transport->admission.bytes));
+    if (!ferry_json_put(object, "workers", worker_list(transport)) ||
+        !ferry_json_put(object, "peers", peer_list(transport)))
+        return;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions: the serving side of one connection. session.c owns its life, session_rx.c reads
+ * requests, session_tx.c sends answers; all on the holder of the worker's baton.
+ *
+ *   OPEN --error answer queued--> FLUSHING --sent--> LINGERING --end of stream, time--> CLOSING
+ *     |                                                                                   ^
+ *     +-----------------------end of stream, reset, timeout, abort-----------------------+
+ *
+ * A lease is held from the moment a request is accepted until its last byte has left (READ) or
+ * arrived (WRITE), so memory that is being unregistered is never touched late.
+ */
+#ifndef FERRY_HP_TCP_SESSION_H
+#define FERRY_HP_TCP_SESSION_H
+
+#include "transport/hp_tcp/internal.h"
+
+enum hp_session_state {
+    HP_SESSION_OPEN,
+    HP_SESSION_FLUSHING,  /* reads no more requests; closes when all answers are sent */
+    HP_SESSION_LINGERING, /* sent and half-closed; input is thrown away so that no reset eats the
+                             answer */
+    HP_SESSION_CLOSING,   /* waiting for the callbacks */
+};
+
+enum hp_codec {
+    HP_CODEC_UNKNOWN,
+    HP_CODEC_V1,
+    HP_CODEC_FERRY,
+};
+
+/* One answer on its way out: a header, and the payload of a READ straight from registered memory.
+ */
+struct hp_answer {
+    uint8_t header[FERRY_FRAME_PLAIN_MAX];
+    uint16_t header_bytes;
+    const unsigned char *payload;
+    uint64_t payload_bytes;
+    struct ferry_lease lease;
+};
+
+/* A WRITE whose body is arriving. With no lease the body is thrown away and `refusal` answered. */
+struct hp_incoming {
+    bool active;
+    bool discard;
+    bool close_after;
+    enum ferry_status refusal;
+    uint64_t request_id;
+    unsigned char *to;
+    uint64_t length;
+    uint64_t left;
+    struct ferry_lease lease;
+};
+
+struct hp_session {
+    struct ferry_list link; /* in worker->sessions */
+    struct hp_worker *worker;
+    struct ferry_job job; /* brings an accepted socket to its worker */
+    enum hp_session_state state;
+    enum hp_codec codec;
+    bool greeted;
+    bool ended; /* the peer sent its last byte */
+    bool bulk;  /* the latest WRITE was large: stop staging where the next body begins */
+    struct ferry_io io;
+    struct ferry_op rx;
+    struct ferry_op tx;
+    struct ferry_timer timer;
+    uint64_t progress_ns;
+    uint64_t request_ns; /* when the request in hand began; total_timeout_ms counts from here */
+    uint64_t rx_progress_seen;
+    uint64_t session_id;
+    uint64_t linger_left;
+    /* receive */
+    bool rx_direct;
+    uint32_t stage_begin;
+    uint32_t stage_end;
+    struct hp_incoming incoming;
+    /* answers[head..tail), indices only grow */
+    uint32_t head;
+    uint32_t tail;
+    uint64_t tx_offset; /* bytes of answers[head] already taken by the kernel */
+    struct iovec iov[HP_IOV_MAX];
+    struct hp_answer answers[HP_REPLIES];
+    uint8_t stage[HP_STAGE_BYTES];
+};
+
+static inline struct hp_answer *ferry_hp_session_answer(struct hp_session *session, uint32_t index)
+{
+    return &session->answers[index % HP_REPLIES];
+}
+
+static inline bool ferry_hp_session_full(const struct hp_session *session)
+{
+    return session->tail - session->head == HP_REPLIES;
+}
+
+/* session.c */
+void ferry_hp_session_pump(struct hp_session *session);
+/* The peer broke a rule or was refused for good: no more requests; close when answered. */
+void ferry_hp_session_finish(struct hp_session *session);
+
+/* session_rx.c */
+void ferry_hp_session_receive(struct hp_session *session);
+void ferry_hp_session_parse(struct hp_session *session);
+
+/* session_tx.c: the answers of both codecs; each takes a free slot (given: not full) */
+void ferry_hp_session_send(struct hp_session *session);
+void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint64_t addr,
+                          uint64_t length, struct ferry_lease *lease);
+void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length);
+void ferry_hp_answer_hello(struct hp_session *session);
+/* @fatal: the stream ends with it. */
+void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
+                              enum ferry_v1_status status);
+void ferry_hp_answer_frame_error(struct hp_session *session, uint8_t type, uint64_t request_id,
+                                 uint16_t frame_status, bool fatal);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The receiving half of a session: requests of either codec, decided by the first bytes of the
+ * connection. Many small requests are decoded from one staging receive; the body of a large WRITE
+ * is received straight into registered memory. Every number from the wire is checked against the
+ * registry before it becomes an address. The order of checks and answers is the published server's.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "transport/hp_tcp/session.h"
+
+/* A request header of ours has no extensions; one that claims more is refused. */
+#define REQUEST_HEADER_MAX 1024u
+
+static uint32_t stage_have(const struct hp_session *session)
+{
+    return session->stage_end - session->stage_begin;
+}
+
+static void note_refusal(const struct hp_session *session, const char *why)
+{
+    ferry_debug("hp_tcp", "request refused: %s fd=%d", why, session->io.fd);
+}
+
+/* ---- a request, whichever codec it came in ---- */
+
+static enum ferry_status lease_for(struct hp_session *session, const struct hp_request *request,
+                                   struct ferry_lease *lease_out)
+{
+    struct ferry_lease_request want = {
+        .addr = request->remote_addr,
+        .length = request->length,
+        .registration_id = request->registration_id,
+        .access = request->opcode == FERRY_READ ? FERRY_ACCESS_READ : FERRY_ACCESS_WRITE,
+    };
+
+    if (atomic_load(&session->worker->transport->closing))
+        return FERRY_ERR_PEER_CLOSING;
+    return ferry_lease_acquire(&session->worker->reader, &want, lease_out);
+}
+
+static void refuse(struct hp_session *session, const struct hp_request *request,
+                   enum ferry_status status)
+{
+    uint8_t type = request->opcode == FERRY_READ ? FERRY_FRAME_READ_REPLY : FERRY_FRAME_WRITE_REPLY;
+
+    note_refusal(session, ferry_status_name(status));
+    if (session->codec == HP_CODEC_V1) {
+        ferry_hp_answer_v1_error(session, request->request_id, ferry_v1_status_of(status));
+        ferry_hp_session_finish(session);
+    } else {
+        ferry_hp_answer_frame_error(session, type, request->request_id,
+                                    (uint16_t)ferry_frame_status_of(status), false);
+    }
+}
+
+static void serve(struct hp_session *session, const struct hp_request *request)
+{
+    struct ferry_lease lease = {0};
+    enum ferry_status status = lease_for(session, request, &lease);
+    struct hp_incoming *in = &session->incoming;
+
+    session->request_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+    if (request->opcode == FERRY_READ) {
+        if (status == FERRY_OK)
+            ferry_hp_answer_read(session, request->request_id, request->remote_addr,
+                                 request->length, &lease);
+        else
+            refuse(session, request, status);
+        return;
+    }
+    /* The body follows in any case; without a lease it is read and thrown away, to stay in step. */
+    *in = (struct hp_incoming){
+        .active = true,
+        .discard = status != FERRY_OK,
+        .refusal = status,
+        .request_id = request->request_id,
+        .to = (unsigned char *)(uintptr_t)request->remote_addr,
+        .length = request->length,
+        .left = request->length,
+        .lease = lease,
+    };
+    session->bulk = request->length > HP_COPY_MAX;
+}
+
+static void body_complete(struct hp_session *session)
+{
+    struct hp_incoming in = session->incoming;
+    struct hp_request request = {.opcode = FERRY_WRITE, .request_id = in.request_id};
+
+    session->incoming.active = false;
+    /* The last byte has landed: give the memory back before the peer hears of it. */
+    ferry_lease_release(&in.lease);
+    if (in.discard) {
+        refuse(session, &request, in.refusal);
+        return;
+    }
+    atomic_fetch_add_explicit(&session->worker->served_bytes, in.length, memory_order_relaxed);
+    ferry_hp_answer_write(session, in.request_id, in.length);
+}
+
+static void body_advance(struct hp_session *session, uint64_t bytes)
+{
+    struct hp_incoming *in = &session->incoming;
+
+    FERRY_ASSERT(bytes <= in->left);
+    in->left -= bytes;
+    if (in->left == 0)
+        body_complete(session);
+}
+
+static void body_from_stage(struct hp_session *session)
+{
+    struct hp_incoming *in = &session->incoming;
+    uint64_t take = stage_have(session) < in->left ? stage_have(session) : in->left;
+
+    if (!in->discard)
+        memcpy(in->to + (in->length - in->left), session->stage + session->stage_begin, take);
+    session->stage_begin += (uint32_t)take;
+    body_advance(session, take);
+}
+
+/* ---- v1 ---- */
+
+static void read_v1(struct hp_session *session)
+{
+    struct hp_transport *transport = session->worker->transport;
+    struct ferry_v1_request v1;
+    struct hp_request request;
+    enum ferry_v1_verdict verdict = ferry_v1_request_decode(session->stage + session->stage_begin,
+                                                            stage_have(session), &v1);
+
+    if (verdict != FERRY_V1_VALID) {
+        note_refusal(session, ferry_v1_verdict_text(verdict));
+        ferry_hp_answer_v1_error(session, 0, ferry_v1_verdict_status(verdict));
+        ferry_hp_session_finish(session);
+        return;
+    }
+    session->stage_begin += FERRY_V1_REQUEST_SIZE;
+    if (v1.length > transport->settings.max_transfer_bytes) {
+        note_refusal(session, "longer than max_transfer_bytes");
+        ferry_hp_answer_v1_error(session, v1.request_id, FERRY_V1_BAD_LENGTH);
+        ferry_hp_session_finish(session);
+        return;
+    }
+    request = (struct hp_request){
+        .opcode = v1.opcode == FERRY_V1_READ ? FERRY_READ : FERRY_WRITE,
+        .request_id = v1.request_id,
+        .registration_id = v1.registration_id,
+        .remote_addr = v1.remote_addr,
+        .length = v1.length,
+    };
+    serve(session, &request);
+}
+
+/* ---- ferry's own frames ---- */
+
+static void hello(struct hp_session *session)
+{
+    struct hp_transport *transport = session->worker->transport;
+
+    do {
+        session->session_id = ferry_random_u64(transport->base.env->random);
+    } while (session->session_id == 0);
+    session->greeted = true;
+    ferry_hp_answer_hello(session);
+}
+
+static void fatal_frame(struct hp_session *session, const struct ferry_frame *frame,
+                        enum ferry_frame_status status, const char *why)
+{
+    uint8_t type = FERRY_FRAME_READ_REPLY;
+
+    if (frame->type == FERRY_FRAME_WRITE)
+        type = FERRY_FRAME_WRITE_REPLY;
+    else if (!session->greeted)
+        type = FERRY_FRAME_HELLO_REPLY;
+    note_refusal(session, why);
+    ferry_hp_answer_frame_error(session, type, frame->request_id, (uint16_t)status, true);
+    ferry_hp_session_finish(session);
+}
+
+static void request_frame(struct hp_session *session, const struct ferry_frame *frame)
+{
+    struct hp_transport *transport = session->worker->transport;
+    struct hp_request request = {
+        .opcode = frame->type == FERRY_FRAME_READ ? FERRY_READ : FERRY_WRITE,
+        .request_id = frame->request_id,
+        .registration_id = frame->registration_id,
+        .remote_addr = frame->remote_addr,
+        .length = frame->length,
+    };
+
+    if ((frame->flags & FERRY_FLAG_SCATTER) != 0 || (frame->flags & FERRY_FLAG_CHECKSUM) != 0) {
+        fatal_frame(session, frame, FERRY_FRAME_UNSUPPORTED, "a feature that was not agreed on");
+    } else if (frame->length > transport->settings.max_transfer_bytes) {
+        if (frame->type == FERRY_FRAME_READ)
+            refuse(session, &request, FERRY_ERR_TOO_LARGE);
+        else
+            fatal_frame(session, frame, FERRY_FRAME_TOO_LARGE, "longer than max_transfer_bytes");
+    } else {
+        serve(session, &request);
+    }
+}
+
+static void handle_frame(struct hp_session *session, const struct ferry_frame *frame)
+{
+    if (!session->greeted) {
+        if (frame->type == FERRY_FRAME_HELLO)
+            hello(session);
+        else
+            fatal_frame(session, frame, FERRY_FRAME_BAD_REQUEST, "no greeting came first");
+        return;
+    }
+    switch (frame->type) {
+    case FERRY_FRAME_READ:
+    case FERRY_FRAME_WRITE:
+        request_frame(session, frame);
+        break;
+    case FERRY_FRAME_CREDIT:
+        break;
+    case FERRY_FRAME_GOODBYE:
+        ferry_hp_session_finish(session);
+        break;
+    default:
+        fatal_frame(session, frame, FERRY_FRAME_BAD_REQUEST, "a frame that is no request");
+    }
+}
+
+/* False: more bytes are needed. */
+static bool read_frame(struct hp_session *session)
+{
+    const uint8_t *bytes = session->stage + session->stage_begin;
+    struct ferry_frame frame = {0};
+    uint32_t need = 0;
+    enum ferry_frame_verdict verdict = ferry_frame_peek(bytes, stage_have(session), &need);
+
+    if (verdict == FERRY_FRAME_VALID && need > REQUEST_HEADER_MAX)
+        verdict = FERRY_FRAME_HEADER_SIZE;
+    if (verdict == FERRY_FRAME_VALID && need > stage_have(session))
+        return false;
+    if (verdict == FERRY_FRAME_VALID)
+        verdict = ferry_frame_decode(bytes, stage_have(session), &frame);
+    if (verdict != FERRY_FRAME_VALID) {
+        fatal_frame(session, &frame, ferry_frame_verdict_status(verdict),
+                    ferry_frame_verdict_text(verdict));
+        return true;
+    }
+    session->stage_begin += need;
+    handle_frame(session, &frame);
+    return true;
+}
+
+/* ---- the stream ---- */
+
+/* The first bytes decide; anything unknown is answered like a v1 server answers it. */
+static bool decide_codec(struct hp_session *session)
+{
+    if (stage_have(session) < 4)
+        return false;
+    session->codec = ferry_wire_classify(session->stage + session->stage_begin) == FERRY_WIRE_FERRY
+                         ? HP_CODEC_FERRY
+                         : HP_CODEC_V1;
+    return true;
+}
+
+/* False: nothing more can be done with what is staged. */
+static bool parse_one(struct hp_session *session)
+{
+    if (session->incoming.active) {
+        if (stage_have(session) == 0)
+            return false;
+        body_from_stage(session);
+        return true;
+    }
+    if (session->codec == HP_CODEC_UNKNOWN && !decide_codec(session))
+        return false;
+    if (session->codec == HP_CODEC_FERRY)
+        return read_frame(session);
+    if (stage_have(session) < FERRY_V1_REQUEST_SIZE)
+        return false;
+    read_v1(session);
+    return true;
+}
+
+void ferry_hp_session_parse(struct hp_session *session)
+{
+    while (session->state == HP_SESSION_OPEN && !ferry_hp_session_full(session)) {
+        if (!parse_one(session))
+            return;
+    }
+}
+
+static void on_received(struct ferry_op *rx, int64_t result)
+{
+    struct hp_session *session = FERRY_CONTAINER_OF(rx, struct hp_session, rx);
+    bool reading = session->state == HP_SESSION_OPEN;
+
+    if (result <= 0) {
+        session->ended = result == 0;
+        if (result == 0 && reading && !session->incoming.active)
+            ferry_hp_session_finish(session); /* answers that are due still go out */
+        else
+            ferry_hp_session_abort(session, "hp_tcp: the peer closed the connection");
+        ferry_hp_session_pump(session);
+        return;
+    }
+    session->progress_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+    if (session->state == HP_SESSION_LINGERING) {
+        session->linger_left -= (uint64_t)result < session->linger_left ? (uint64_t)result
+                                                                        : session->linger_left;
+        if (session->linger_left == 0)
+            ferry_hp_session_abort(session, "hp_tcp: too much input after a refusal");
+    } else if (session->rx_direct) {
+        if (reading)
+            body_advance(session, (uint64_t)result);
+    } else {
+        session->stage_end += (uint32_t)result;
+    }
+    ferry_hp_session_parse(session);
+    ferry_hp_session_pump(session);
+}
+
+static void aim_at_sink(struct hp_session *session, uint64_t most)
+{
+    session->rx.buf = session->worker->sink;
+    session->rx.len = most < HP_SINK_BYTES ? most : HP_SINK_BYTES;
+    session->rx.min_bytes = 0;
+}
+
+static void aim_at_stage(struct hp_session *session)
+{
+    uint32_t header = session->codec == HP_CODEC_FERRY ? FERRY_FRAME_FIXED_SIZE
+                                                       : FERRY_V1_REQUEST_SIZE;
+
+    if (session->stage_begin > 0) {
+        memmove(session->stage, session->stage + session->stage_begin, stage_have(session));
+        session->stage_end -= session->stage_begin;
+        session->stage_begin = 0;
+    }
+    session->rx.buf = session->stage + session->stage_end;
+    session->rx.len = HP_STAGE_BYTES - session->stage_end;
+    /* After a large WRITE another is likely: take the header alone, the body goes straight in. */
+    if (session->bulk && !session->incoming.active && session->stage_end < header)
+        session->rx.len = header - session->stage_end;
+    session->rx.min_bytes = 0;
+}
+
+void ferry_hp_session_receive(struct hp_session *session)
+{
+    struct hp_incoming *in = &session->incoming;
+
+    if (ferry_op_inflight(&session->rx))
+        return;
+    session->rx_direct = false;
+    if (session->state == HP_SESSION_LINGERING) {
+        aim_at_sink(session, HP_SINK_BYTES);
+    } else if (session->state != HP_SESSION_OPEN || ferry_hp_session_full(session)) {
+        return;
+    } else if (in->active && in->left > HP_COPY_MAX && stage_have(session) == 0) {
+        session->rx_direct = true;
+        if (in->discard) {
+            aim_at_sink(session, in->left);
+        } else {
+            session->rx.buf = in->to + (in->length - in->left);
+            session->rx.len = in->left;
+            session->rx.min_bytes = in->left < HP_RECV_STEP ? in->left : HP_RECV_STEP;
+        }
+    } else {
+        aim_at_stage(session);
+    }
+    session->rx.kind = FERRY_OP_RECV;
+    session->rx.done = on_received;
+    session->rx.io = &session->io;
+    session->rx_progress_seen = 0;
+    ferry_reactor_submit(ferry_hp_reactor(session->worker), &session->rx);
+}

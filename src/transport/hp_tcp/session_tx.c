@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sending half of a session: queue answers in both codecs, and send all that is queued in one
+ * vectored call, payload straight from registered memory. The lease of a READ goes when its last
+ * byte has been taken by the kernel.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "transport/hp_tcp/session.h"
+
+/* Bytes put into one send: one session does not keep the others of its worker waiting. */
+#define SEND_BYTES_MAX (4u << 20)
+
+static struct hp_answer *take_slot(struct hp_session *session)
+{
+    struct hp_answer *answer = ferry_hp_session_answer(session, session->tail);
+
+    FERRY_ASSERT(!ferry_hp_session_full(session));
+    if (session->head == session->tail)
+        session->progress_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+    session->tail++;
+    answer->payload = NULL;
+    answer->payload_bytes = 0;
+    answer->lease = (struct ferry_lease){0};
+    return answer;
+}
+
+static void put_v1(struct hp_answer *answer, enum ferry_v1_status status, uint64_t request_id,
+                   uint64_t committed)
+{
+    struct ferry_v1_response response = {
+        .status = status, .request_id = request_id, .committed_bytes = committed};
+
+    ferry_v1_response_encode(&response, answer->header);
+    answer->header_bytes = FERRY_V1_RESPONSE_SIZE;
+}
+
+static void put_frame(struct hp_answer *answer, const struct ferry_frame *frame)
+{
+    size_t size = ferry_frame_encode(answer->header, sizeof(answer->header), frame);
+
+    FERRY_ASSERT(size > 0);
+    answer->header_bytes = (uint16_t)size;
+}
+
+void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint64_t addr,
+                          uint64_t length, struct ferry_lease *lease)
+{
+    struct hp_answer *answer = take_slot(session);
+
+    answer->payload = (const unsigned char *)(uintptr_t)addr;
+    answer->payload_bytes = length;
+    answer->lease = *lease;
+    *lease = (struct ferry_lease){0};
+    if (session->codec == HP_CODEC_V1)
+        put_v1(answer, FERRY_V1_OK, request_id, length);
+    else
+        put_frame(answer, &(struct ferry_frame){.type = FERRY_FRAME_READ_REPLY,
+                                                .request_id = request_id,
+                                                .length = length});
+}
+
+void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length)
+{
+    struct hp_answer *answer = take_slot(session);
+
+    if (session->codec == HP_CODEC_V1)
+        put_v1(answer, FERRY_V1_OK, request_id, length);
+    else
+        put_frame(answer, &(struct ferry_frame){.type = FERRY_FRAME_WRITE_REPLY,
+                                                .request_id = request_id,
+                                                .length = length});
+}
+
+void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
+                              enum ferry_v1_status status)
+{
+    put_v1(take_slot(session), status, request_id, 0);
+}
+
+void ferry_hp_answer_frame_error(struct hp_session *session, uint8_t type, uint64_t request_id,
+                                 uint16_t frame_status, bool fatal)
+{
+    put_frame(take_slot(session), &(struct ferry_frame){.type = type,
+                                                        .request_id = request_id,
+                                                        .status = frame_status,
+                                                        .flags = fatal ? 0 : FERRY_FLAG_NO_CLOSE});
+}
+
+void ferry_hp_answer_hello(struct hp_session *session)
+{
+    struct hp_transport *transport = session->worker->transport;
+    struct ferry_frame frame = {
+        .type = FERRY_FRAME_HELLO_REPLY,
+        .hello_reply = {.session_id = session->session_id,
+                        .max_transfer_bytes = transport->settings.max_transfer_bytes,
+                        .window_bytes = transport->settings.window_bytes,
+                        .window_ops = HP_REPLIES},
+    };
+
+    memcpy(frame.hello_reply.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
+    put_frame(take_slot(session), &frame);
+}
+
+static uint32_t gather(struct hp_session *session)
+{
+    uint64_t skip = session->tx_offset;
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = session->head; i != session->tail; i++) {
+        struct hp_answer *answer = ferry_hp_session_answer(session, i);
+
+        if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
+            break;
+        if (skip < answer->header_bytes) {
+            session->iov[count].iov_base = answer->header + skip;
+            session->iov[count].iov_len = answer->header_bytes - skip;
+            bytes += session->iov[count++].iov_len;
+            skip = 0;
+        } else {
+            skip -= answer->header_bytes;
+        }
+        if (answer->payload_bytes > 0) {
+            /* The reactor only reads from it; iovec has no const form. */
+            session->iov[count].iov_base = (void *)(uintptr_t)(answer->payload + skip);
+            session->iov[count].iov_len = answer->payload_bytes - skip;
+            bytes += session->iov[count++].iov_len;
+        }
+        skip = 0;
+    }
+    return count;
+}
+
+static void advance(struct hp_session *session, uint64_t left)
+{
+    while (left > 0) {
+        struct hp_answer *answer = ferry_hp_session_answer(session, session->head);
+        uint64_t whole = answer->header_bytes + answer->payload_bytes;
+        uint64_t step = whole - session->tx_offset < left ? whole - session->tx_offset : left;
+
+        FERRY_DASSERT(session->head != session->tail);
+        left -= step;
+        session->tx_offset += step;
+        if (session->tx_offset < whole)
+            break;
+        session->tx_offset = 0;
+        session->head++;
+        atomic_fetch_add_explicit(&session->worker->served_ops, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&session->worker->served_bytes, answer->payload_bytes,
+                                  memory_order_relaxed);
+        ferry_lease_release(&answer->lease);
+    }
+}
+
+static void on_sent(struct ferry_op *tx, int64_t result)
+{
+    struct hp_session *session = FERRY_CONTAINER_OF(tx, struct hp_session, tx);
+
+    if (result > 0) {
+        session->progress_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+        advance(session, (uint64_t)result);
+    } else if (result < 0) {
+        ferry_hp_session_abort(session, "hp_tcp: sending an answer failed");
+    }
+    /* A full queue of answers had stopped the parser; what is staged may go on now. */
+    if (session->state == HP_SESSION_OPEN)
+        ferry_hp_session_parse(session);
+    ferry_hp_session_pump(session);
+}
+
+void ferry_hp_session_send(struct hp_session *session)
+{
+    uint32_t count;
+
+    if (ferry_op_inflight(&session->tx))
+        return;
+    count = gather(session);
+    if (count == 0)
+        return;
+    session->tx.kind = FERRY_OP_SENDV;
+    session->tx.done = on_sent;
+    session->tx.io = &session->io;
+    session->tx.iov = session->iov;
+    session->tx.iov_count = count;
+    ferry_reactor_submit(ferry_hp_reactor(session->worker), &session->tx);
+}
