@@ -18,14 +18,14 @@
 #include <ferry/status.h>
 
 enum ferry_option_type {
-    FERRY_OPTION_BOOL,   /* true | false; JSON booleans only, text "true"/"false" elsewhere */
-    FERRY_OPTION_UINT,   /* whole number min..max */
-    FERRY_OPTION_SIZE,   /* bytes: a whole number, or text such as "64MiB"; min..max */
-    FERRY_OPTION_AUTO,   /* "auto" (reads as 0) or a whole number min..max */
-    FERRY_OPTION_STRING, /* at most max bytes */
-    FERRY_OPTION_CHOICE, /* one of choices[] */
-    FERRY_OPTION_LIST,   /* list of strings, at most max entries */
-    FERRY_OPTION_SECRET, /* a STRING that is never shown */
+    FERRY_OPTION_BOOL,        /* true | false; JSON booleans only, text "true"/"false" elsewhere */
+    FERRY_OPTION_UINT,        /* whole number min..max */
+    FERRY_OPTION_SIZE,        /* bytes: a whole number, or text such as "64MiB"; min..max */
+    FERRY_OPTION_AUTO,        /* "auto" (reads as 0) or a whole number min..max, min > 0 */
+    FERRY_OPTION_STRING,      /* at most max bytes */
+    FERRY_OPTION_CHOICE,      /* one of choices[] */
+    FERRY_OPTION_LIST,        /* list of strings, at most max entries */
+    FERRY_OPTION_SECRET,      /* a STRING that is never shown */
     FERRY_OPTION_PLACEHOLDER, /* accepted and ignored: a published key without meaning here */
 };
 
@@ -38,6 +38,7 @@ struct ferry_option {
     const char *const *choices; /* NULL-terminated, CHOICE only */
     const char *unit;           /* "ms", "bytes", "us", "" */
     const char *help;           /* one or two sentences, no full stop needed */
+    const char *const *aliases; /* CHOICE only, or NULL: other spelling, choice, ..., NULL */
 };
 
 struct ferry_option_table {
@@ -50,16 +51,22 @@ struct ferry_option_table {
  * A configuration over these tables. Keys under transports.<name> without a table are accepted if
  * they say "enable": false. Tables must outlive the configuration. ERR_NO_MEMORY.
  */
-enum ferry_status ferry_config_create_with(const struct ferry_option_table *const *tables, size_t count,
-                                           struct ferry_config **config_out);
-enum ferry_status ferry_config_copy(const struct ferry_config *config, struct ferry_config **copy_out);
+enum ferry_status ferry_config_create_with(const struct ferry_option_table *const *tables,
+                                           size_t count, struct ferry_config **config_out);
+enum ferry_status ferry_config_copy(const struct ferry_config *config,
+                                    struct ferry_config **copy_out);
 
 bool ferry_config_bool(const struct ferry_config *config, const char *name);
-uint64_t ferry_config_u64(const struct ferry_config *config, const char *name); /* UINT, SIZE, AUTO */
-const char *ferry_config_string(const struct ferry_config *config, const char *name); /* STRING, CHOICE, SECRET */
-uint32_t ferry_config_choice(const struct ferry_config *config, const char *name); /* index in choices */
+/* UINT, SIZE, AUTO */
+uint64_t ferry_config_u64(const struct ferry_config *config, const char *name);
+/* STRING, CHOICE (an alias reads as the choice that it stands for), SECRET */
+const char *ferry_config_string(const struct ferry_config *config, const char *name);
+/* CHOICE: the index in choices */
+uint32_t ferry_config_choice(const struct ferry_config *config, const char *name);
 size_t ferry_config_list_len(const struct ferry_config *config, const char *name);
-const char *ferry_config_list_item(const struct ferry_config *config, const char *name, size_t index);
-enum ferry_config_origin ferry_config_origin_of(const struct ferry_config *config, const char *name);
+const char *ferry_config_list_item(const struct ferry_config *config, const char *name,
+                                   size_t index);
+enum ferry_config_origin ferry_config_origin_of(const struct ferry_config *config,
+                                                const char *name);
 
 #endif
