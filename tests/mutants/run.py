@@ -200,7 +200,7 @@ def prepare():
     synchronize()
     if not os.path.exists(os.path.join(BUILD, "build.ninja")):
         shutil.rmtree(BUILD, ignore_errors=True)
-        text, status = run(["meson", "setup", BUILD, SOURCE, "--buildtype=debugoptimized", "-Doptimization=1"], 120)
+        text, status = run(["meson", "setup", BUILD, SOURCE, "-Ddebug=true", "-Doptimization=1"], 120)
         if status != 0:
             return text
     return None
