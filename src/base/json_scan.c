@@ -33,6 +33,8 @@ struct scanner {
     const struct ferry_json_key_hook *hook; /* or NULL */
     uint64_t memory_bytes;
     uint64_t member_count;
+    size_t key; /* where the latest key stands, quotes included; len 0: none yet */
+    size_t key_len;
     uint32_t depth;
     bool is_object[FERRY_JSON_DEPTH_MAX]; /* the open containers, outermost first */
 };
@@ -187,6 +189,21 @@ static bool scan_digits(struct scanner *scan)
     return scan->at > start;
 }
 
+/* Says which key the number belongs to: this is a wrong value more often than a broken text. */
+static FERRY_COLD enum ferry_status refuse_number(struct scanner *scan, size_t start, bool negative)
+{
+    const char *text = (const char *)scan->text;
+    size_t len = scan->at - start;
+    char what[224];
+
+    snprintf(what, sizeof(what), "expected a whole number %s, found %.*s%s%.*s",
+             negative ? "not below -9223372036854775808" : "up to 18446744073709551615",
+             (int)(len > 40 ? 40 : len), text + start, scan->key_len > 0 ? " behind " : "",
+             (int)(scan->key_len > 64 ? 64 : scan->key_len), text + scan->key);
+    scan->at = start;
+    return refuse(scan, what);
+}
+
 static enum ferry_status scan_number(struct scanner *scan)
 {
     size_t start = scan->at;
@@ -223,9 +240,7 @@ static enum ferry_status scan_number(struct scanner *scan)
     }
     if (whole && !digits_within(scan->text + digits, digit_count,
                                 negative ? (uint64_t)INT64_MAX + 1 : UINT64_MAX)) {
-        scan->at = start;
-        return refuse(scan, negative ? "a whole number below -9223372036854775808"
-                                     : "a whole number above 18446744073709551615");
+        return refuse_number(scan, start, negative);
     }
     /* A fraction keeps its literal text beside its value. */
     scan->memory_bytes += SCALAR_BYTES + (scan->at - start);
@@ -281,6 +296,8 @@ static enum ferry_status scan_key(struct scanner *scan, bool first)
         scan->at = start;
         return refuse(scan, what);
     }
+    scan->key = start;
+    scan->key_len = scan->at - start;
     skip_space(scan);
     if (peek(scan) != ':')
         return refuse(scan, "expected ':' behind the key");
