@@ -2,10 +2,13 @@
 /*
  * The HTTP client of the control plane: libcurl's multi interface on one control thread.
  *
- * Any thread queues a request; done() runs on the control thread, exactly once, under no lock, and
- * must not block. Bodies are bounded; each request has a deadline. Proxies from the environment are
- * ignored (NOPROXY), redirects are not followed, signals are off. A request that is not idempotent is never repeated
- * by itself: fresh connection for POST. The control thread is idle (no CPU) when nothing runs.
+ *   submit --> queue --> look up the host --> connect (several addresses) --> talk --> done()
+ *
+ * Any thread queues a call; done() runs on the control thread, exactly once, under no lock, and
+ * must not block. Bodies are bounded; each call has a deadline. Proxies from the environment are
+ * ignored, redirects are not followed, signals are off. Every call has a connection of its own:
+ * nothing is ever sent twice, which libcurl would do on a reused connection that dies. The control
+ * thread uses no CPU when nothing runs.
  */
 #ifndef FERRY_CONTROL_CLIENT_H
 #define FERRY_CONTROL_CLIENT_H
@@ -16,10 +19,20 @@
 #include <ferry/status.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/list.h"
 
 struct ferry_http_client;
 struct ferry_http_call;
+
+/* Calls that run at a time; further ones wait in the queue, under their deadlines. */
+#define FERRY_HTTP_RUNNING_MAX 64
+/* One address gets this long to accept a connection; the next one is tried meanwhile. */
+#define FERRY_HTTP_CONNECT_NS (2 * FERRY_NS_PER_S)
+/* Bytes of reply headers. */
+#define FERRY_HTTP_HEADERS_MAX   (64u << 10)
+#define FERRY_HTTP_ERROR_SIZE    512
+#define FERRY_HTTP_REPLY_MAX_MAX (1u << 30)
 
 enum ferry_http_method {
     FERRY_HTTP_GET = 0,
@@ -30,32 +43,51 @@ enum ferry_http_method {
 
 typedef void ferry_http_done_fn(struct ferry_http_call *call);
 
-/* In the caller's memory from submit to done. */
+/* In the caller's memory from submit until done() is called; done() may free it. */
 struct ferry_http_call {
     enum ferry_http_method method;
-    const char *url;  /* valid until done */
-    const char *body; /* PUT, POST: application/json */
+    const char *url;  /* http or https; valid until done */
+    const char *body; /* PUT, POST: application/json; valid until done */
     size_t body_len;
-    size_t reply_max;     /* bytes; a longer reply ends the call with ERR_TOO_LARGE */
-    uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC */
+    size_t reply_max; /* bytes, at most FERRY_HTTP_REPLY_MAX_MAX; a longer reply: ERR_TOO_LARGE */
+    uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC, never "none" */
     ferry_http_done_fn *done;
     void *arg;
-    /* result, valid inside done() */
-    enum ferry_status status; /* FERRY_OK: a reply of any HTTP status came */
+    /*
+     * Result. FERRY_OK: a whole reply of any HTTP status came. ERR_INVALID: the URL. ERR_PEER_GONE:
+     * no such host, nobody accepts, or the connection broke. ERR_TIMED_OUT, ERR_TOO_LARGE,
+     * ERR_PROTOCOL (no HTTP), ERR_LIMIT (descriptors), ERR_NO_MEMORY, ERR_CLOSING, ERR_FORKED.
+     */
+    enum ferry_status status;
     long http_status;
-    char *reply; /* malloc'd, NUL-terminated; the callback takes it or it is freed */
+    char *reply; /* FERRY_OK: malloc'd, NUL-terminated, done()'s to free; otherwise NULL */
     size_t reply_len;
-    char error[512]; /* the cause: address:port pairs tried and the reason of each */
+    char error[FERRY_HTTP_ERROR_SIZE]; /* the cause: each address:port tried and its reason */
     /* the client's own between submit and done */
-    void *client_data;
     struct ferry_list link;
 };
 
-enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out);
-/* Ends what runs with ERR_CLOSING, joins the thread. NULL is harmless. */
+/* Starts the control thread. ERR_NO_MEMORY, ERR_LIMIT, ERR_INTERNAL. */
+FERRY_CHECKED enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out);
+
+/*
+ * Ends what runs with ERR_CLOSING and joins the thread; waits at most FERRY_RESOLVER_CLOSE_NS for
+ * look-ups of names that hang in the system's resolver. NULL is harmless. In a forked child it does
+ * nothing: the client and its thread are the parent's.
+ */
 void ferry_http_client_close(struct ferry_http_client *client);
+
+/*
+ * Any thread, done() included; only queues. In a forked child done() runs at once, inside this
+ * call, with ERR_FORKED: there is no other thread that could run it.
+ */
 void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_http_call *call);
-/* Submit and wait; not from the control thread. */
-enum ferry_status ferry_http_client_call(struct ferry_http_client *client, struct ferry_http_call *call);
+
+/*
+ * Submit and wait; not from done(). Uses call->done and call->arg itself. The result is in @call,
+ * and call->reply is the caller's to free; returns its status and sets the thread's error text.
+ */
+FERRY_CHECKED enum ferry_status ferry_http_client_call(struct ferry_http_client *client,
+                                                       struct ferry_http_call *call);
 
 #endif

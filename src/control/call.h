@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One HTTP call on its way: a state machine that the control thread steps. Private to control/.
+ *
+ *   RESOLVING --> CONNECTING --> TALKING --> ENDED
+ *       |              |            |          ^
+ *       +--------------+------------+----------+   failure, deadline, abort
+ *
+ * Everything here runs on the control thread and does not block.
+ */
+#ifndef FERRY_CONTROL_CALL_H
+#define FERRY_CONTROL_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <curl/curl.h>
+
+#include "base/compiler.h"
+#include "base/hostport.h"
+#include "base/list.h"
+#include "control/client.h"
+#include "control/connect.h"
+#include "control/resolve.h"
+
+enum ferry_http_work_state {
+    FERRY_HTTP_WORK_RESOLVING,  /* lookup != NULL */
+    FERRY_HTTP_WORK_CONNECTING, /* connect has running attempts */
+    FERRY_HTTP_WORK_TALKING,    /* easy is in the multi handle */
+    FERRY_HTTP_WORK_ENDED,      /* the result is in call; finish() is all that is left */
+};
+
+struct ferry_http_work {
+    struct ferry_http_call *call;
+    struct ferry_list link; /* the client's */
+    enum ferry_http_work_state state;
+    CURLM *multi;
+    struct ferry_resolver *resolver;
+    struct ferry_hostport place;
+    struct ferry_lookup *lookup;
+    struct ferry_connect connect;
+    CURLU *url;
+    CURL *easy;
+    struct curl_slist *headers;
+    struct curl_slist *connect_to;
+    /* the reply so far */
+    char *reply;
+    size_t reply_len;
+    size_t reply_size;
+    size_t header_bytes;
+    enum ferry_status reply_status; /* why a callback stopped libcurl */
+    bool headers_too_large;
+    char curl_error[CURL_ERROR_SIZE];
+};
+
+/* Begin. The state may be ENDED already (a bad URL). ERR_NO_MEMORY: nothing began. */
+FERRY_CHECKED enum ferry_status ferry_http_work_create(struct ferry_http_call *call, CURLM *multi,
+                                                       struct ferry_resolver *resolver,
+                                                       struct ferry_http_work **work_out);
+/* Look-up, connects and the deadline. */
+void ferry_http_work_step(struct ferry_http_work *work, uint64_t now_ns);
+/* libcurl is through with it. */
+void ferry_http_work_talked(struct ferry_http_work *work, CURLcode result);
+/* End it from outside. */
+void ferry_http_work_abort(struct ferry_http_work *work, enum ferry_status status,
+                           const char *reason);
+/* Given: ENDED. Frees the work, then calls call->done(). */
+void ferry_http_work_finish(struct ferry_http_work *work);
+
+uint64_t ferry_http_work_due_ns(const struct ferry_http_work *work);
+/* Descriptors to watch for writability, at most FERRY_RESOLVE_ADDRS_MAX. */
+size_t ferry_http_work_fds(const struct ferry_http_work *work, int *fds_out);
+
+/* End a call that has no work. */
+void ferry_http_call_end(struct ferry_http_call *call, enum ferry_status status,
+                         const char *reason);
+
+#endif

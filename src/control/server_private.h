@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What server.c (sockets, thread, connections) and request.c (one request) share. Private to
+ * control/.
+ */
+#ifndef FERRY_CONTROL_SERVER_PRIVATE_H
+#define FERRY_CONTROL_SERVER_PRIVATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <microhttpd.h>
+
+#include "base/hostport.h"
+#include "base/list.h"
+#include "control/server.h"
+
+struct ferry_control_server {
+    /* immutable after open */
+    struct ferry_control_options options; /* advertise_host points to the copy below */
+    char advertise_host[FERRY_HOST_SIZE];
+    struct MHD_Daemon *daemon; /* used by the server thread until it is joined */
+    int epoll_fd;              /* the daemon's */
+    int stop_fd;
+    uint16_t port;
+    pid_t pid;
+    pthread_t thread;
+    bool thread_started;
+    /* server thread only */
+    struct ferry_list connections; /* by since_ns, the oldest first */
+    uint64_t events;               /* callbacks so far: did anything move? */
+};
+
+/* The callbacks of libmicrohttpd for requests; the argument is the server. */
+enum MHD_Result ferry_control_on_request(void *arg, struct MHD_Connection *connection,
+                                         const char *url, const char *method, const char *version,
+                                         const char *upload, size_t *upload_len, void **state);
+void ferry_control_on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                                enum MHD_RequestTerminationCode why);
+
+/* True if a Host header names this engine. */
+bool ferry_control_host_is_ours(const struct ferry_control_server *server, const char *host);
+
+#endif
