@@ -344,6 +344,41 @@ static void test_lease_limit_is_back_pressure(void **state)
     ferry_lease_release(&lease);
 }
 
+/*
+ * An acquire may have read the closing flag just before close set it. What stops it then is the
+ * gate: with the flag put back by hand, no lease is granted.
+ */
+static void test_close_stops_acquires_that_are_past_the_flag(void **state)
+{
+    struct rig *rig = *state;
+
+    assert_ok(probe(&rig->reader, RW, 1, 0, LOCAL));
+    ferry_registry_close(&rig->registry);
+    atomic_store(&rig->registry.closing, false);
+    assert_status(probe(&rig->reader, RW, 1, 0, LOCAL), FERRY_ERR_CLOSING);
+    assert_status(probe(&rig->reader, RW, 1, id_at(&rig->registry, RW), READ),
+                  FERRY_ERR_PEER_CLOSING);
+}
+
+/* A waiter that looked before the release sleeps on the old word; only a new one sends it back. */
+static void test_the_last_release_of_a_hidden_range_changes_the_futex_word(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_registry_range range = {RW, LEN};
+    struct ferry_removal removal;
+    struct ferry_lease leases[2] = {{0}};
+
+    for (int i = 0; i < 2; i++)
+        assert_ok(lease_for(&rig->reader, RW, 1, 0, LOCAL, &leases[i]));
+    assert_ok(ferry_registry_hide(&rig->registry, &range, 1, &removal));
+    uint32_t word = atomic_load(&rig->registry.quiet_word);
+    ferry_lease_release(&leases[0]);
+    assert_int_equal(atomic_load(&rig->registry.quiet_word), word);
+    ferry_lease_release(&leases[1]);
+    assert_int_not_equal(atomic_load(&rig->registry.quiet_word), word);
+    assert_ok(ferry_removal_finish(&removal));
+}
+
 static uint32_t snapshots(const struct ferry_registry *registry)
 {
     uint32_t count = 0;
@@ -431,6 +466,10 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_release_clears_and_accepts_none, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lease_limit_is_back_pressure, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_close_stops_acquires_that_are_past_the_flag, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_the_last_release_of_a_hidden_range_changes_the_futex_word, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_sleeping_reader_keeps_no_history, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pinned_entries_outlive_every_snapshot_that_lists_them,
                                         setup, teardown),
