@@ -364,4 +364,5 @@ def main():
     sys.exit(0 if failed == 0 and passed > 0 else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 """The examples run as their comments say, and build against an installed library."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -86,3 +87,16 @@ def test_an_installed_library_is_found_by_pkg_config(tmp_path, start):
     name = server.line(20)
     status, out, err = harness.run([str(program), name], 20, env={"LD_LIBRARY_PATH": library[0]})
     assert status == 0 and out.startswith("read 1048576 bytes"), err
+
+
+def test_the_program_in_the_readme_works(tmp_path, start):
+    with open(os.path.join(TOP, "README.md"), encoding="utf-8") as f:
+        text = re.search(r"^```c\n(.*?)^```", f.read(), re.M | re.S).group(1)
+    source, program = tmp_path / "first.c", tmp_path / "first"
+    source.write_text(text)
+    library = os.path.join(BUILD, "src")
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I" + os.path.join(TOP, "include"), str(source),
+                    "-o", str(program), "-L" + library, "-lferry", "-Wl,-rpath," + library], check=True, timeout=60)
+    server = start([example("serve")], stdin=subprocess.PIPE)
+    status, out, err = harness.run([program, server.line(20)], 20)
+    assert (status, out) == (0, "every byte is here\n"), err
