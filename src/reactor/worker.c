@@ -250,8 +250,9 @@ static uint32_t step(struct ferry_worker *worker, uint64_t until_ns)
 
     if (spin) {
         delivered = ferry_reactor_turn(worker->reactor, 0);
+        /* A pause instruction would keep off the core the very thread that has to answer. */
         if (delivered == 0)
-            ferry_cpu_relax();
+            sched_yield();
         else if (worker->spinning)
             worker->spin_misses = 0;
     } else {
