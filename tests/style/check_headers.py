@@ -31,7 +31,8 @@ def jobs(top):
 def compile_one(top, extra, job):
     compiler, language, header = job
     text = '#include "%s/%s"\n#include "%s/%s"\nextern int ferry_style_anchor;\n' % (top, header, top, header)
-    command = [compiler] + language + FLAGS + ["-I" + top + "/include", "-I" + top + "/tests/support",
+    command = [compiler] + language + FLAGS + ["-I" + top + "/include", "-I" + top + "/tests",
+                                               "-I" + top + "/tests/support",
                                                "-I" + top + "/bench", "-I" + top + "/tools"] + extra + ["-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
     return header, compiler, language, done

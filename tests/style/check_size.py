@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Functions stay within 70 lines and 6 parameters, files within 800 lines, lines within 100 columns."""
+"""Functions stay within 70 lines and 6 parameters, files within 800 lines, lines within 100 columns.
+
+A test whose rows stand in its own function may be longer.
+"""
 import re
 
 import style
 
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX, TEST_LINES_MAX = 70, 140
 PARAMETERS_MAX = 6
 FILE_LINES_MAX = 800
 COLUMNS_MAX = 100
@@ -46,9 +49,10 @@ def main():
     for path in style.files(top, ".c", ".h"):
         report.looked_at += 1
         text = style.read(top, path)
+        allowed = TEST_LINES_MAX if path.startswith("tests/") else FUNCTION_LINES_MAX
         for start, end, signature in functions(text):
-            if end - start > FUNCTION_LINES_MAX:
-                report.add(path, start, "function of %d lines, %d allowed" % (end - start, FUNCTION_LINES_MAX))
+            if end - start > allowed:
+                report.add(path, start, "function of %d lines, %d allowed" % (end - start, allowed))
             if parameter_count(signature) > PARAMETERS_MAX:
                 report.add(path, start, "%d parameters, %d allowed" % (parameter_count(signature), PARAMETERS_MAX))
         lines = text.splitlines()

@@ -71,7 +71,7 @@ FAULTS = [
     ("size", "src/base/one.c", "int number)", "int a, int b, int c, int d, int e, int f, int number)"),
     ("size", "src/base/one.c", "    return number;\n", "    return number;\n" + "\n" * 900),
     ("calls", "src/base/one.c", "return number", "return number->ops->post(1)"),
-    ("calls", "src/base/one.c", "return number", "return strcpy(number, 0)"),
+    ("calls", "src/base/one.c", "return number", "return sprintf(number, "")"),
     ("text", "src/base/one.c", "/* SPDX-License-Identifier: Apache-2.0 */\n", "\n"),
     ("text", "src/base/one.c", "    return", "    /* TO" + "DO: more */\n    return"),
     ("text", "src/base/one.c", "    return", "    /* see .." + "/shared/x */\n    return"),
