@@ -136,6 +136,14 @@ static int wait_ms(struct ferry_control_server *server)
     return ms < INT32_MAX ? (int)ms : INT32_MAX;
 }
 
+/*
+ * libmicrohttpd takes the listener out of its epoll set while all connections are in use, and puts
+ * it back only at the beginning of a run, not when a connection closes: as long as a turn moved
+ * anything, another one follows at once.
+ *
+ * Without descriptors left in the process it cannot accept and asks to be run again at once, for
+ * ever: many turns that move nothing are slowed down.
+ */
 static void *server_main(void *arg)
 {
     struct ferry_control_server *server = arg;
@@ -143,21 +151,19 @@ static void *server_main(void *arg)
         {.fd = server->stop_fd, .events = POLLIN},
         {.fd = server->epoll_fd, .events = POLLIN},
     };
+    bool moved = false;
     unsigned idle_turns = 0;
 
     for (;;) {
         uint64_t events = server->events;
-        int rc = poll(fds, 2, wait_ms(server));
+        int rc = poll(fds, 2, moved ? 0 : wait_ms(server));
 
         if (rc > 0 && fds[0].revents != 0)
             return NULL;
         MHD_run(server->daemon);
         cut_late(server, now());
-        /*
-         * Without descriptors left in the process libmicrohttpd cannot accept and would be asked
-         * again at once, for ever.
-         */
-        idle_turns = server->events != events ? 0 : idle_turns + 1;
+        moved = server->events != events;
+        idle_turns = moved ? 0 : idle_turns + 1;
         if (idle_turns > IDLE_TURNS_MAX)
             poll(fds, 1, IDLE_PAUSE_MS);
     }
