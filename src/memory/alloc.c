@@ -58,10 +58,11 @@ static enum ferry_status bind_node(struct ferry_pages *pages, int32_t node)
     }
     if (errno == EPERM || errno == ENOSYS)
         return FERRY_OK;
-    if (errno == EINVAL)
+    if (errno == EINVAL) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "allocate: this host has no NUMA node %" PRId32 " with memory for us",
                           node);
+    }
     return ferry_fail_errno(errno, "allocate: bind %zu bytes to NUMA node %" PRId32, pages->length,
                             node);
 }
@@ -75,9 +76,10 @@ static enum ferry_status populate(struct ferry_pages *pages)
     } while (rc != 0 && errno == EINTR);
     if (rc == 0)
         return FERRY_OK;
-    if (errno != EINVAL)
+    if (errno != EINVAL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "allocate: %zu bytes cannot be populated: %s",
                           pages->length, strerror(errno));
+    }
 
     /* Linux before 5.14: touch each page by hand. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -97,17 +99,19 @@ enum ferry_status ferry_pages_alloc(uint64_t length, const struct ferry_pages_op
     if (length == 0)
         return ferry_fail(FERRY_ERR_INVALID, "allocate: the length is 0");
     if (!ferry_add_u64(length, page - 1, &rounded) ||
-        !ferry_add_u64(rounded, alignment, &with_slack) || with_slack > PTRDIFF_MAX)
+        !ferry_add_u64(rounded, alignment, &with_slack) || with_slack > PTRDIFF_MAX) {
         return ferry_fail(FERRY_ERR_TOO_LARGE,
                           "allocate: %" PRIu64 " bytes are more than an address space holds",
                           length);
+    }
     rounded -= rounded % page;
 
     struct ferry_pages pages = {.length = rounded};
     pages.addr = map_aligned(pages.length, alignment);
-    if (pages.addr == NULL)
+    if (pages.addr == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "allocate: no %" PRIu64 " bytes of memory: %s",
                           rounded, strerror(errno));
+    }
 
     enum ferry_status status = FERRY_OK;
     if (options->location.numa_node != FERRY_LOCATION_ANY_NODE)

@@ -43,23 +43,25 @@ enum ferry_status ferry_location_parse(const char *text, struct ferry_location *
 
     if (text != NULL && strcmp(text, "*") != 0) {
         if (strncmp(text, "cpu:", 4) != 0) {
-            if (has_kind(text))
+            if (has_kind(text)) {
                 return ferry_fail(FERRY_ERR_UNSUPPORTED,
                                   "memory location \"" QUOTED_MAX
                                   "\" is not ordinary memory of this host; expected \"*\" or "
                                   "\"cpu:N\"",
                                   text);
+            }
             return ferry_fail(FERRY_ERR_INVALID,
                               "memory location \"" QUOTED_MAX
                               "\" is malformed; expected \"*\" or \"cpu:N\"",
                               text);
         }
-        if (strcmp(text + 4, "-1") != 0 && !parse_number(text + 4, &node))
+        if (strcmp(text + 4, "-1") != 0 && !parse_number(text + 4, &node)) {
             return ferry_fail(FERRY_ERR_INVALID,
                               "memory location \"" QUOTED_MAX
                               "\" has no NUMA node number; expected \"cpu:N\" with N = 0, 1, ... "
                               "or -1 for any",
                               text);
+        }
     }
     location_out->numa_node = node;
     return FERRY_OK;

@@ -23,12 +23,14 @@ enum ferry_status ferry_registry_init(struct ferry_registry *registry,
     uint32_t buffers_max = options->buffers_max > 0 ? options->buffers_max
                                                     : FERRY_REGISTRY_BUFFERS_MAX;
 
-    if (options->random == NULL || node_count == 0)
+    if (options->random == NULL || node_count == 0) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "registry: a random source and a NUMA node are needed");
-    if (buffers_max > FERRY_REGISTRY_BUFFERS_MAX)
+    }
+    if (buffers_max > FERRY_REGISTRY_BUFFERS_MAX) {
         return ferry_fail(FERRY_ERR_INVALID, "registry: %" PRIu32 " buffers are more than %u",
                           buffers_max, FERRY_REGISTRY_BUFFERS_MAX);
+    }
 
     FERRY_AUTO_FREE uint32_t *copy = calloc(node_count, sizeof(*copy));
     if (copy == NULL)
@@ -78,9 +80,10 @@ void ferry_registry_close(struct ferry_registry *registry)
     /* The flag gives the verdict its place in the order; the gates make it exact, since an acquire
      * may have read the flag just before. */
     atomic_store_explicit(&registry->closing, true, memory_order_release);
-    for (uint32_t i = 0; i < registry->count; i++)
+    for (uint32_t i = 0; i < registry->count; i++) {
         atomic_fetch_or_explicit(&registry->entries[i]->gate, FERRY_GATE_CLOSED,
                                  memory_order_acq_rel);
+    }
     pthread_mutex_unlock(&registry->mutex);
 }
 
@@ -92,10 +95,11 @@ enum ferry_status ferry_registry_reopen(struct ferry_registry *registry)
         atomic_store_explicit(&registry->closing, false, memory_order_release);
     pthread_mutex_unlock(&registry->mutex);
 
-    if (count > 0)
+    if (count > 0) {
         return ferry_fail(FERRY_ERR_BUSY,
                           "registry: cannot reopen while %" PRIu32 " buffers are registered",
                           count);
+    }
     return FERRY_OK;
 }
 
@@ -115,34 +119,39 @@ static enum ferry_status spec_check(const struct ferry_registry *registry,
 {
     struct ferry_location location;
 
-    if (spec->addr == 0)
+    if (spec->addr == 0) {
         return ferry_fail(FERRY_ERR_INVALID, "register: the address is NULL (length %" PRIu64 ")",
                           spec->length);
-    if (spec->length == 0)
+    }
+    if (spec->length == 0) {
         return ferry_fail(FERRY_ERR_INVALID, "register: the length at 0x%" PRIx64 " is 0",
                           spec->addr);
-    if (!ferry_range_ok(spec->addr, spec->length))
+    }
+    if (!ferry_range_ok(spec->addr, spec->length)) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "register: address 0x%" PRIx64 " plus length %" PRIu64
                           " passes the end of the address space",
                           spec->addr, spec->length);
+    }
     if (spec->permission != FERRY_PERMISSION_LOCAL &&
         spec->permission != FERRY_PERMISSION_READ_ONLY &&
-        spec->permission != FERRY_PERMISSION_READ_WRITE)
+        spec->permission != FERRY_PERMISSION_READ_WRITE) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "register: permission %d at 0x%" PRIx64
                           " is none of local (0), read-only (1), read-write (2)",
                           (int)spec->permission, spec->addr);
+    }
 
     enum ferry_status status = ferry_location_parse(spec->location, &location);
     if (status != FERRY_OK)
         return status;
-    if (!node_known(registry, location.numa_node))
+    if (!node_known(registry, location.numa_node)) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "register: memory location \"%s\": this host has no NUMA node %" PRId32
                           "; it has %" PRIu32 " with the lowest %" PRIu32,
                           spec->location, location.numa_node, registry->numa_node_count,
                           registry->numa_nodes[0]);
+    }
     return FERRY_OK;
 }
 
@@ -159,8 +168,9 @@ static struct ferry_registration *entry_create(struct ferry_registry *registry,
     entry->registry = registry;
     entry->permission = spec->permission;
     /* The strict parser accepts at most "cpu:2147483647". */
-    FERRY_ASSERT(strlen(location) < sizeof(entry->location));
-    strcpy(entry->location, location);
+    size_t size = strlen(location) + 1;
+    FERRY_ASSERT(size <= sizeof(entry->location));
+    memcpy(entry->location, location, size);
     return entry;
 }
 
@@ -176,11 +186,12 @@ static enum ferry_status conflict(const struct ferry_registration *wanted,
     const char *state = ferry_gate_hidden(existing) ? ", which is still being unregistered" : "";
 
     if (wanted->addr == existing->addr && wanted->length == existing->length &&
-        !same_kind(wanted, existing))
+        !same_kind(wanted, existing)) {
         return ferry_fail(
             FERRY_ERR_EXISTS, "register: " FERRY_RANGE_FMT " (%s, %s) is registered as (%s, %s)%s",
             FERRY_RANGE_ARGS(wanted->addr, wanted->length), wanted->location,
             names[wanted->permission], existing->location, names[existing->permission], state);
+    }
     return ferry_fail(FERRY_ERR_EXISTS,
                       "register: " FERRY_RANGE_FMT " overlaps the registered " FERRY_RANGE_FMT "%s",
                       FERRY_RANGE_ARGS(wanted->addr, wanted->length),
@@ -201,10 +212,11 @@ static enum ferry_status entry_apply(struct ferry_registry *registry,
 
     if (before != NULL && before->addr == entry->addr && before->length == entry->length &&
         same_kind(before, entry) && !ferry_gate_hidden(before)) {
-        if (before->count == UINT32_MAX)
+        if (before->count == UINT32_MAX) {
             return ferry_fail(FERRY_ERR_TOO_LARGE,
                               "register: " FERRY_RANGE_FMT " is registered too often",
                               FERRY_RANGE_ARGS(entry->addr, entry->length));
+        }
         before->count++;
         free(entry);
         *slot = before;
@@ -217,10 +229,11 @@ static enum ferry_status entry_apply(struct ferry_registry *registry,
     if (after != NULL &&
         ferry_range_overlaps(after->addr, after->length, entry->addr, entry->length))
         return conflict(entry, after);
-    if (registry->count == registry->buffers_max)
+    if (registry->count == registry->buffers_max) {
         return ferry_fail(FERRY_ERR_TOO_LARGE,
                           "register: %" PRIu32 " buffers are registered, which is the limit",
                           registry->count);
+    }
 
     enum ferry_status status = ferry_set_reserve(registry, 1);
     if (status == FERRY_OK)
@@ -278,10 +291,11 @@ static enum ferry_status entries_apply(struct ferry_registry *registry,
 enum ferry_status ferry_registry_register(struct ferry_registry *registry,
                                           const struct ferry_registry_spec *specs, uint32_t count)
 {
-    if (count > FERRY_REGISTRY_BUFFERS_MAX)
+    if (count > FERRY_REGISTRY_BUFFERS_MAX) {
         return ferry_fail(FERRY_ERR_TOO_LARGE,
                           "register: %" PRIu32 " ranges in a call; the limit is %u", count,
                           FERRY_REGISTRY_BUFFERS_MAX);
+    }
     for (uint32_t i = 0; i < count; i++) {
         enum ferry_status status = spec_check(registry, &specs[i]);
 
@@ -374,10 +388,11 @@ enum ferry_status ferry_registry_find(struct ferry_registry *registry, uint64_t 
     }
     pthread_mutex_unlock(&registry->mutex);
 
-    if (!found)
+    if (!found) {
         return ferry_fail(FERRY_ERR_NOT_FOUND,
                           "no registered buffer covers %" PRIu64 " bytes at 0x%" PRIx64, length,
                           addr);
+    }
     return FERRY_OK;
 }
 

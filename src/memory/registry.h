@@ -171,8 +171,8 @@ FERRY_CHECKED enum ferry_status ferry_registry_hide_all(struct ferry_registry *r
 bool ferry_removal_quiet(const struct ferry_removal *removal);
 
 /*
- * Sleep until quiet, at most to @deadline_ns (real CLOCK_MONOTONIC; FERRY_NEVER_NS is refused by an
- * assertion). ERR_BUSY, bare, when the deadline passed first.
+ * Sleep until quiet, at most to @deadline_ns (real CLOCK_MONOTONIC; 0 only looks; FERRY_NEVER_NS
+ * sleeps for as long as a holder likes). ERR_BUSY, bare, when the deadline passed first.
  */
 FERRY_CHECKED enum ferry_status ferry_removal_wait(const struct ferry_removal *removal,
                                                    uint64_t deadline_ns);

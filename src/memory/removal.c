@@ -26,22 +26,25 @@ static enum ferry_status not_found(const struct ferry_registry *registry,
     const struct ferry_registration *after = above < registry->count ? registry->entries[above]
                                                                      : NULL;
 
-    if (before != NULL && before->addr == range->addr)
+    if (before != NULL && before->addr == range->addr) {
         return ferry_fail(FERRY_ERR_NOT_FOUND,
                           "unregister: at 0x%" PRIx64 " %" PRIu64
                           " bytes are registered, not %" PRIu64,
                           range->addr, before->length, range->length);
-    if (before != NULL && range->addr - before->addr < before->length)
+    }
+    if (before != NULL && range->addr - before->addr < before->length) {
         return ferry_fail(FERRY_ERR_NOT_FOUND,
                           "unregister: 0x%" PRIx64 " (length %" PRIu64
                           ") is no registered range; it lies inside " FERRY_RANGE_FMT,
                           range->addr, range->length,
                           FERRY_RANGE_ARGS(before->addr, before->length));
-    if (after != NULL && after->addr - range->addr < range->length)
+    }
+    if (after != NULL && after->addr - range->addr < range->length) {
         return ferry_fail(FERRY_ERR_NOT_FOUND,
                           "unregister: 0x%" PRIx64 " (length %" PRIu64
                           ") is no registered range; it overlaps " FERRY_RANGE_FMT,
                           range->addr, range->length, FERRY_RANGE_ARGS(after->addr, after->length));
+    }
     return ferry_fail(FERRY_ERR_NOT_FOUND,
                       "unregister: nothing is registered at 0x%" PRIx64 " (length %" PRIu64 ")",
                       range->addr, range->length);
@@ -55,11 +58,12 @@ static enum ferry_status none_left(const struct ferry_removal *removal, uint32_t
 
     for (uint32_t i = 0; i < taken; i++)
         mentions += removal->entries[i] == entry;
-    if (mentions == entry->count)
+    if (mentions == entry->count) {
         return ferry_fail(FERRY_ERR_NOT_FOUND,
                           "unregister: " FERRY_RANGE_FMT " is named more than the %" PRIu32
                           " times it is registered",
                           FERRY_RANGE_ARGS(entry->addr, entry->length), entry->count);
+    }
     return ferry_fail(FERRY_ERR_BUSY,
                       "unregister: " FERRY_RANGE_FMT " is being unregistered by another call",
                       FERRY_RANGE_ARGS(entry->addr, entry->length));
@@ -82,10 +86,11 @@ static enum ferry_status reserve_all(struct ferry_removal *removal,
         struct ferry_registration *entry = ferry_set_at(registry, ranges[i].addr);
         enum ferry_status status = FERRY_OK;
 
-        if (entry == NULL || entry->length != ranges[i].length)
+        if (entry == NULL || entry->length != ranges[i].length) {
             status = not_found(registry, &ranges[i]);
-        else if (entry->reserved == entry->count)
+        } else if (entry->reserved == entry->count) {
             status = none_left(removal, i, entry);
+        }
         if (status != FERRY_OK) {
             unreserve(removal, i);
             return status;
@@ -120,9 +125,10 @@ static enum ferry_status removal_allocate(struct ferry_removal *removal,
     if (count > UINT32_MAX)
         return ferry_fail(FERRY_ERR_TOO_LARGE, "unregister: more than 2^32 registers at once");
     removal->entries = calloc(count > 0 ? count : 1, sizeof(struct ferry_registration *));
-    if (removal->entries == NULL)
+    if (removal->entries == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "unregister: out of memory for %" PRIu64 " ranges",
                           count);
+    }
     return FERRY_OK;
 }
 
@@ -141,10 +147,11 @@ enum ferry_status ferry_registry_hide(struct ferry_registry *registry,
         hide_reserved(&removal);
     pthread_mutex_unlock(&registry->mutex);
 
-    if (status == FERRY_OK)
+    if (status == FERRY_OK) {
         *removal_out = removal;
-    else
+    } else {
         free(removal.entries);
+    }
     return status;
 }
 
@@ -201,7 +208,6 @@ bool ferry_removal_quiet(const struct ferry_removal *removal)
 
 enum ferry_status ferry_removal_wait(const struct ferry_removal *removal, uint64_t deadline_ns)
 {
-    FERRY_ASSERT(deadline_ns != FERRY_NEVER_NS);
     if (removal->count == 0)
         return FERRY_OK;
 
@@ -221,9 +227,10 @@ enum ferry_status ferry_removal_wait(const struct ferry_removal *removal, uint64
 void ferry_removal_revoke(const struct ferry_removal *removal)
 {
     for (uint32_t i = 0; i < removal->count; i++) {
-        if (ferry_gate_hidden(removal->entries[i]))
+        if (ferry_gate_hidden(removal->entries[i])) {
             atomic_fetch_or_explicit(&removal->entries[i]->gate, FERRY_GATE_REVOKED,
                                      memory_order_acq_rel);
+        }
     }
 }
 
@@ -232,12 +239,13 @@ static enum ferry_status busy(const struct ferry_removal *removal)
     for (uint32_t i = 0; i < removal->count; i++) {
         uint32_t leases = ferry_removal_lease_count(removal, i);
 
-        if (leases > 0)
+        if (leases > 0) {
             return ferry_fail(
                 FERRY_ERR_BUSY,
                 "unregister: " FERRY_RANGE_FMT " is still in use (leases=%" PRIu32
                 "); it stays hidden and registered, and calling again resumes",
                 FERRY_RANGE_ARGS(removal->entries[i]->addr, removal->entries[i]->length), leases);
+        }
     }
     /* The last lease went between the caller's look and ours. */
     return ferry_fail(FERRY_ERR_BUSY, "unregister: calling again resumes");

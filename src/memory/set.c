@@ -36,9 +36,10 @@ enum ferry_status ferry_set_reserve(struct ferry_registry *registry, uint32_t ex
     struct ferry_registration **entries = realloc(registry->entries, capacity * sizeof(*entries));
     if (entries != NULL)
         registry->entries = entries;
-    if (starts == NULL || entries == NULL)
+    if (starts == NULL || entries == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "register: out of memory for %" PRIu32 " buffers",
                           capacity);
+    }
     registry->capacity = capacity;
     return FERRY_OK;
 }
@@ -124,9 +125,10 @@ static enum ferry_status ids_grow(struct ferry_registry *registry)
     uint32_t count = old_count > 0 ? old_count * 2 : ID_BUCKETS_MIN;
     struct ferry_registration **old = registry->id_buckets;
     struct ferry_registration **buckets = calloc(count, sizeof(*buckets));
-    if (buckets == NULL)
+    if (buckets == NULL) {
         return old_count > 0 ? FERRY_OK
                              : ferry_fail(FERRY_ERR_NO_MEMORY, "register: out of memory for ids");
+    }
 
     registry->id_buckets = buckets;
     registry->id_bucket_count = count;

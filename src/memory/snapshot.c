@@ -38,10 +38,11 @@ static void snapshot_destroy(struct ferry_registry *registry,
 
     if (older != NULL)
         older->newer = snapshot->newer;
-    if (snapshot->newer != NULL)
+    if (snapshot->newer != NULL) {
         snapshot->newer->older = older;
-    else
+    } else {
         registry->snapshot_newest = older;
+    }
 
     while (snapshot->pinned != NULL) {
         struct ferry_registration *entry = snapshot->pinned;

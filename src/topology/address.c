@@ -102,8 +102,8 @@ static void mark_outward(struct ferry_address *list, uint32_t count)
      * nobody's own network contains them in earnest and the default route decides. */
     struct sockaddr_in far4 = {.sin_family = AF_INET, .sin_port = htons(9)};
     struct sockaddr_in6 far6 = {.sin6_family = AF_INET6, .sin6_port = htons(9)};
-    struct sockaddr_in near4;
-    struct sockaddr_in6 near6;
+    struct sockaddr_in near4 = {0};
+    struct sockaddr_in6 near6 = {0};
 
     inet_pton(AF_INET, "203.0.113.1", &far4.sin_addr);
     inet_pton(AF_INET6, "2001:db8:ffff::1", &far6.sin6_addr);
@@ -111,11 +111,12 @@ static void mark_outward(struct ferry_address *list, uint32_t count)
     bool have6 = outward_source((struct sockaddr *)&far6, sizeof(far6), (struct sockaddr *)&near6);
 
     for (uint32_t i = 0; i < count; i++) {
-        if (list[i].addr.sa.sa_family == AF_INET)
+        if (list[i].addr.sa.sa_family == AF_INET) {
             list[i].outward = have4 && list[i].addr.v4.sin_addr.s_addr == near4.sin_addr.s_addr;
-        else
+        } else {
             list[i].outward = have6 &&
                               memcmp(&list[i].addr.v6.sin6_addr, &near6.sin6_addr, 16) == 0;
+        }
     }
 }
 
@@ -124,12 +125,13 @@ static bool fill(const struct ifaddrs *from, const char *inet6_table, struct fer
     memset(to, 0, sizeof(*to));
     if (from->ifa_addr == NULL)
         return false;
-    if (from->ifa_addr->sa_family == AF_INET)
+    if (from->ifa_addr->sa_family == AF_INET) {
         memcpy(&to->addr.v4, from->ifa_addr, sizeof(to->addr.v4));
-    else if (from->ifa_addr->sa_family == AF_INET6)
+    } else if (from->ifa_addr->sa_family == AF_INET6) {
         memcpy(&to->addr.v6, from->ifa_addr, sizeof(to->addr.v6));
-    else
+    } else {
         return false;
+    }
 
     snprintf(to->interface, sizeof(to->interface), "%s", from->ifa_name);
     /* An address label ("eth0:1") is not an interface. */
@@ -276,10 +278,11 @@ static enum ferry_status nothing_to_pick(const struct ferry_address *list, uint3
     char text[FERRY_ERROR_TEXT_SIZE / 2] = "";
     size_t length = 0;
 
-    for (uint32_t i = 0; i < count && length < sizeof(text); i++)
+    for (uint32_t i = 0; i < count && length < sizeof(text); i++) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s on %s: %s",
                                    i > 0 ? "; " : "", list[i].text, list[i].interface,
                                    wish_refuses(&list[i], wish));
+    }
     return ferry_fail(FERRY_ERR_NOT_FOUND, "no usable%s%s address%s%s (%s)",
                       wish->loopback ? " loopback" : "",
                       wish->family == AF_INET    ? " IPv4"

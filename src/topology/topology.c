@@ -300,9 +300,10 @@ static enum ferry_status load(struct ferry_topology *topology)
     if (hwloc_topology_init(&hw) != 0)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "topology: hwloc cannot start");
     hwloc_topology_set_io_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    if (hwloc_topology_load(hw) != 0)
+    if (hwloc_topology_load(hw) != 0) {
         return ferry_fail(FERRY_ERR_IO, "topology: hwloc cannot read this host: %s",
                           strerror(errno));
+    }
 
     /* An earlier attempt may have stopped half-way. */
     free(topology->nodes);

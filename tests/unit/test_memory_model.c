@@ -204,10 +204,11 @@ static void step_finish(struct rig *rig)
         ferry_removal_revoke(&removal->removal);
     bool quiet = model_quiet(rig, removal);
     assert_int_equal(ferry_removal_quiet(&removal->removal), quiet);
-    if (give_up)
+    if (give_up) {
         ferry_removal_abandon(&removal->removal);
-    else
+    } else {
         assert_status(ferry_removal_finish(&removal->removal), quiet ? FERRY_OK : FERRY_ERR_BUSY);
+    }
     rig->outcomes[give_up ? 4 : quiet ? 5 : 6]++;
     if (!give_up && !quiet)
         return;

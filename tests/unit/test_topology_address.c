@@ -17,12 +17,13 @@ static struct ferry_address on(const char *interface, uint32_t index, const char
     struct ferry_address address = {.interface_index = index, .up = true};
 
     snprintf(address.interface, sizeof(address.interface), "%s", interface);
-    if (inet_pton(AF_INET, text, &address.addr.v4.sin_addr) == 1)
+    if (inet_pton(AF_INET, text, &address.addr.v4.sin_addr) == 1) {
         address.addr.sa.sa_family = AF_INET;
-    else if (inet_pton(AF_INET6, text, &address.addr.v6.sin6_addr) == 1)
+    } else if (inet_pton(AF_INET6, text, &address.addr.v6.sin6_addr) == 1) {
         address.addr.sa.sa_family = AF_INET6;
-    else
+    } else {
         fail_msg("bad test address %s", text);
+    }
     ferry_address_classify(&address);
     return address;
 }
@@ -105,9 +106,10 @@ static void test_sort_agrees_with_pick(void **state)
 
     ferry_address_sort(sorted.list, sorted.count);
     assert_picks(&host, any, sorted.list[0].text);
-    for (uint32_t i = 1; i < sorted.count; i++)
+    for (uint32_t i = 1; i < sorted.count; i++) {
         assert_true(ferry_address_rank(&sorted.list[i - 1], NULL) <=
                     ferry_address_rank(&sorted.list[i], NULL));
+    }
     /* Nothing got lost. */
     for (uint32_t i = 0; i < host.count; i++) {
         uint32_t found = 0;
@@ -201,10 +203,11 @@ static void test_this_hosts_addresses(void **state)
     if (count == 0)
         return;
     enum ferry_status status = ferry_topology_pick_address(&any, &picked);
-    if (ferry_address_rank(&list[0], NULL) == FERRY_ADDRESS_UNUSABLE)
+    if (ferry_address_rank(&list[0], NULL) == FERRY_ADDRESS_UNUSABLE) {
         assert_int_equal(status, FERRY_ERR_NOT_FOUND);
-    else
+    } else {
         assert_string_equal(picked.text, list[0].text);
+    }
 }
 
 int main(void)
