@@ -38,11 +38,13 @@ struct hp_session;
 struct hp_transport;
 struct hp_worker;
 
-#define HP_STAGE_BYTES (32u * 1024u) /* receive staging: many small frames arrive in one receive   \
-                                      */
-#define HP_COPY_MAX  (16u * 1024u)  /* payloads up to this may pass through staging and be copied */
-#define HP_RECV_STEP (256u * 1024u) /* a direct receive completes with at least this or the rest   \
-                                     */
+#define HP_STAGE_BYTES                                                                             \
+    (32u * 1024u)                 /* receive staging: many small frames arrive in one receive      \
+                                   */
+#define HP_COPY_MAX (16u * 1024u) /* payloads up to this may pass through staging and be copied */
+#define HP_RECV_STEP                                                                               \
+    (256u * 1024u) /* a direct receive completes with at least this or the rest                    \
+                    */
 #define HP_FLOW_REFS_MAX 8u
 #define HP_IOV_MAX       128u
 #define HP_REPLIES       64u /* answers queued on a session before it stops reading */
@@ -146,6 +148,16 @@ static inline struct hp_transport *ferry_hp_of(struct ferry_transport *base)
 static inline struct ferry_reactor *ferry_hp_reactor(struct hp_worker *worker)
 {
     return ferry_worker_reactor(worker->worker);
+}
+
+/* Detach and close; detaching forgets the descriptor. Given: no op of @io is in flight. */
+static inline void ferry_hp_drop_socket(struct ferry_reactor *reactor, struct ferry_net *net,
+                                        struct ferry_io *io)
+{
+    int fd = io->fd;
+
+    ferry_reactor_detach(reactor, io);
+    ferry_net_close(net, fd, false);
 }
 
 /* A lane, session or listener begins or ends to have I/O; close() waits for none. */
@@ -334,6 +346,7 @@ struct hp_lane {
     uint32_t addr_count;
     uint32_t addr_next;
     struct ferry_job retire_job;
+    bool retire_asked;
     /* window: ops[head..sent) are sent, wholly or partly; ops[sent..tail) wait; indices only grow
      */
     struct hp_op *ops;

@@ -221,9 +221,7 @@ static void lane_closed(struct hp_lane *lane)
     struct hp_transport *transport = lane->peer->transport;
 
     if (lane->io.fd >= 0) {
-        ferry_reactor_detach(ferry_hp_reactor(lane->worker), &lane->io);
-        ferry_net_close(transport->net, lane->io.fd, false);
-        lane->io.fd = -1;
+        ferry_hp_drop_socket(ferry_hp_reactor(lane->worker), transport->net, &lane->io);
     }
     ferry_debug("hp_tcp", "lane closed: %s peer=%s lane=%u native=%d", lane->close_where,
                 lane->peer->name, lane->index, lane->close_native);
@@ -278,6 +276,7 @@ static void run_retire(struct ferry_worker *worker, struct ferry_job *job)
     struct hp_worker *hp = lane->worker;
 
     (void)worker;
+    lane->retire_asked = true;
     ferry_hp_lane_close(lane, FERRY_ERR_CLOSING, 0, "hp_tcp: the segment was closed");
     ferry_hp_lane_mark_dirty(lane);
     ferry_hp_worker_flush(hp);
@@ -289,7 +288,8 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
         !ferry_op_inflight(&lane->tx))
         lane_closed(lane);
     if (lane->state == HP_LANE_IDLE) {
-        if (atomic_load(&lane->peer->retiring)) {
+        /* Not on the strength of the peer's mark: the lane's own job must be out of the inbox. */
+        if (lane->retire_asked) {
             retire(lane);
             return;
         }

@@ -68,9 +68,7 @@ static void drop_socket(struct hp_lane *lane)
 
     if (lane->io.fd < 0)
         return;
-    ferry_reactor_detach(ferry_hp_reactor(lane->worker), &lane->io);
-    ferry_net_close(transport->net, lane->io.fd, false);
-    lane->io.fd = -1;
+    ferry_hp_drop_socket(ferry_hp_reactor(lane->worker), transport->net, &lane->io);
 }
 
 void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)

@@ -34,8 +34,7 @@ static void finish(struct hp_listener *listener)
     struct ferry_reactor *reactor = ferry_hp_reactor(listener->worker);
 
     ferry_reactor_disarm(reactor, &listener->retry);
-    ferry_reactor_detach(reactor, &listener->io);
-    ferry_net_close(transport->net, listener->io.fd, false);
+    ferry_hp_drop_socket(reactor, transport->net, &listener->io);
     listener->worker->listener = NULL;
     ferry_worker_add_duty(listener->worker->worker, -1);
     free(listener);

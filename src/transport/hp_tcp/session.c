@@ -40,8 +40,7 @@ static void session_closed(struct hp_session *session)
     struct hp_transport *transport = worker->transport;
 
     ferry_reactor_disarm(ferry_hp_reactor(worker), &session->timer);
-    ferry_reactor_detach(ferry_hp_reactor(worker), &session->io);
-    ferry_net_close(transport->net, session->io.fd, false);
+    ferry_hp_drop_socket(ferry_hp_reactor(worker), transport->net, &session->io);
     release_leases(session);
     ferry_list_remove(&session->link);
     ferry_worker_add_duty(worker->worker, -1);

@@ -256,7 +256,7 @@ static enum ferry_status worker_open(struct hp_transport *transport, uint32_t in
 {
     const struct ferry_transport_env *env = transport->base.env;
     struct hp_worker *worker = &transport->workers[index];
-    char name[16];
+    char name[24];
     struct ferry_worker_options options = {
         .name = name,
         .reactor = {.kind = transport->settings.reactor, .clock = env->clock},
@@ -381,7 +381,7 @@ static enum ferry_status create(const struct ferry_transport_env *env,
 static enum ferry_status hp_open(const struct ferry_transport_env *env,
                                  struct ferry_transport **transport_out)
 {
-    struct hp_transport *transport;
+    struct hp_transport *transport = NULL;
     enum ferry_status status = create(env, &transport);
 
     if (status != FERRY_OK)
