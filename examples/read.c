@@ -2,7 +2,7 @@
 /*
  * A first transfer: copy the start of another process's memory into our own.
  *
- *     ferry serve --memory 64MiB        prints a name, such as 127.0.0.1:40123
+ *     ferry serve --memory 64MiB        prints its name, such as 127.0.0.1:40123
  *     ./read 127.0.0.1:40123
  *
  * One thread. ferry_read() returns when every byte is here, or says why not.
