@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads places in segments, and finds them in what the peer published. One thread.
+ */
+#include "place.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common.h"
+#include "text.h"
+
+#define SCHEME "ferry://"
+
+static bool parse_address(const char *text, uint64_t *addr_out)
+{
+    uint64_t addr = 0;
+
+    if (strncmp(text, "0x", 2) != 0)
+        return ferry_cli_parse_u64(text, addr_out);
+    text += 2;
+    if (*text == '\0' || strlen(text) > 16)
+        return false;
+    for (; *text != '\0'; text++) {
+        const char *digits = "0123456789abcdef";
+        const char *digit = strchr(digits, *text >= 'A' && *text <= 'F' ? *text + 32 : *text);
+
+        if (digit == NULL)
+            return false;
+        addr = addr << 4 | (uint64_t)(digit - digits);
+    }
+    *addr_out = addr;
+    return true;
+}
+
+/* "", "2", "+64KiB", "2+64KiB", "@0x7f0000000000" */
+static bool parse_spot(const char *text, struct ferry_place *place)
+{
+    const char *plus = strchr(text, '+');
+    char index[24];
+
+    place->absolute = false;
+    place->index = 0;
+    place->offset = 0;
+    if (*text == '@') {
+        place->absolute = true;
+        return parse_address(text + 1, &place->addr);
+    }
+    if (plus != NULL && !ferry_cli_parse_size(plus + 1, &place->offset))
+        return false;
+
+    size_t len = plus != NULL ? (size_t)(plus - text) : strlen(text);
+
+    if (len == 0)
+        return true;
+    if (len >= sizeof(index))
+        return false;
+    memcpy(index, text, len);
+    index[len] = '\0';
+    return ferry_cli_parse_u64(index, &place->index);
+}
+
+static bool is_host_port(const char *name)
+{
+    char host[256];
+    uint16_t port;
+
+    return strchr(name, '/') == NULL && ferry_cli_split_place(name, host, sizeof(host), &port);
+}
+
+enum ferry_place_kind ferry_place_parse(const char *text, struct ferry_place *place_out)
+{
+    bool scheme = strncmp(text, SCHEME, strlen(SCHEME)) == 0;
+    const char *name = scheme ? text + strlen(SCHEME) : text;
+    const enum ferry_place_kind otherwise = scheme ? FERRY_PLACE_WRONG : FERRY_PLACE_FILE;
+    /* A name in a store may contain slashes itself: the last one ends it. */
+    const char *slash = strrchr(name, '/');
+    size_t len = slash != NULL ? (size_t)(slash - name) : strlen(name);
+    struct ferry_place place;
+
+    if (len == 0 || len >= sizeof(place.name))
+        return otherwise;
+    memcpy(place.name, name, len);
+    place.name[len] = '\0';
+    if ((!scheme && !is_host_port(place.name)) ||
+        !parse_spot(slash != NULL ? slash + 1 : "", &place))
+        return otherwise;
+    *place_out = place;
+    return FERRY_PLACE_SEGMENT;
+}
+
+/* The buffer that the place names, or NULL after a message. Sets the offset inside it. */
+static const struct ferry_segment_buffer *find(const struct ferry_place *place,
+                                               const struct ferry_segment_buffer *buffers,
+                                               size_t count, uint64_t *offset_out)
+{
+    if (!place->absolute) {
+        if (place->index < count) {
+            *offset_out = place->offset;
+            return &buffers[place->index];
+        }
+        ferry_cli_say("%s: no buffer %" PRIu64 ", the segment has %zu", place->name, place->index,
+                      count);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (place->addr >= buffers[i].addr && place->addr - buffers[i].addr < buffers[i].length) {
+            *offset_out = place->addr - buffers[i].addr;
+            return &buffers[i];
+        }
+    }
+    ferry_cli_say("%s: address 0x%" PRIx64 " is in none of the segment's %zu buffers", place->name,
+                  place->addr, count);
+    return NULL;
+}
+
+bool ferry_place_resolve(struct ferry_engine *engine, uint64_t segment,
+                         const struct ferry_place *place, bool writable, uint64_t *addr_out,
+                         uint64_t *room_out)
+{
+    struct ferry_segment_buffer *buffers = NULL;
+    size_t count = 0;
+    uint64_t offset = 0;
+    enum ferry_status status = ferry_cli_buffers(engine, segment, &buffers, &count);
+    bool found = false;
+
+    if (status != FERRY_OK) {
+        ferry_cli_fail(status, place->name);
+        return false;
+    }
+
+    const struct ferry_segment_buffer *buffer = find(place, buffers, count, &offset);
+
+    if (buffer == NULL) {
+        /* said */
+    } else if (offset > buffer->length) {
+        ferry_cli_say("%s: offset %" PRIu64 " is beyond the buffer's %" PRIu64 " bytes",
+                      place->name, offset, buffer->length);
+    } else if (writable && buffer->permission != FERRY_PERMISSION_READ_WRITE) {
+        ferry_cli_say("%s: the buffer at 0x%" PRIx64 " is %s", place->name, buffer->addr,
+                      ferry_cli_permission_name(buffer->permission));
+    } else {
+        *addr_out = buffer->addr + offset;
+        *room_out = buffer->length - offset;
+        found = true;
+    }
+    free(buffers);
+    return found;
+}
