@@ -311,7 +311,7 @@ static void many(struct rig *rig)
 
     pattern_fill(rig->remote, rig->size, 9, 0);
     for (int round = 0; round < 20; round++) {
-        memset(rig->local, 0, rig->size);
+        pattern_fill(rig->local, rig->size, 10, 0);
         for (size_t i = 0; i < COUNT; i++) {
             move_init(&moves[i], rig, FERRY_READ, i * LENGTH, LENGTH);
             xfers[i] = &moves[i].xfer;
