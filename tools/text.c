@@ -40,8 +40,19 @@ bool ferry_cli_parse_size(const char *text, uint64_t *bytes_out)
 {
     static const struct {
         const char *suffix;
-        unsigned shift;
-    } units[] = {{"", 0}, {"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+        uint64_t bytes;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"KiB", UINT64_C(1) << 10},
+        {"MiB", UINT64_C(1) << 20},
+        {"GiB", UINT64_C(1) << 30},
+        {"TiB", UINT64_C(1) << 40},
+        {"kB", 1000},
+        {"MB", 1000000},
+        {"GB", 1000000000},
+        {"TB", UINT64_C(1000000000000)},
+    };
     uint64_t number;
     const char *suffix;
 
@@ -49,7 +60,7 @@ bool ferry_cli_parse_size(const char *text, uint64_t *bytes_out)
         return false;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         if (strcmp(suffix, units[i].suffix) == 0)
-            return !__builtin_mul_overflow(number, UINT64_C(1) << units[i].shift, bytes_out);
+            return !__builtin_mul_overflow(number, units[i].bytes, bytes_out);
     }
     return false;
 }

@@ -12,7 +12,8 @@
 /* Decimal digits only, no sign, no blank, no leading zero. */
 bool ferry_cli_parse_u64(const char *text, uint64_t *number_out);
 
-/* "4096", "4096B", or with KiB, MiB, GiB, TiB. */
+/* "4096", "4096B", or with KiB, MiB, GiB, TiB, kB, MB, GB, TB. "64M" says neither and is refused.
+ */
 bool ferry_cli_parse_size(const char *text, uint64_t *bytes_out);
 
 #define FERRY_CLI_SIZE_HELP "bytes, or a whole number of KiB, MiB, GiB or TiB, such as 64MiB"
