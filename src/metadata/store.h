@@ -2,8 +2,8 @@
 /*
  * The contract between the runtime and one metadata store: segment name to document text.
  *
- * store.c is the only caller through the table. Requests are asynchronous: done() runs exactly once,
- * on the store's own (control) thread or, for simulators, whenever the rig says, never inside
+ * store.c is the only caller through the table. Requests are asynchronous: done() runs exactly
+ * once, on the store's own (control) thread or, for simulators, whenever the rig says, never inside
  * submit(), under no lock. Every request has a deadline and a size limit. A data-path worker may
  * submit a request (it only queues), and never waits for one.
  */
@@ -34,16 +34,16 @@ typedef void ferry_store_done_fn(struct ferry_store_request *request);
 /* In the caller's memory from submit to done. */
 struct ferry_store_request {
     enum ferry_store_verb verb;
-    const char *name;     /* segment name; valid until done */
-    const char *text;     /* PUT: the document; valid until done */
+    const char *name; /* segment name; valid until done */
+    const char *text; /* PUT: the document; valid until done */
     size_t text_len;
     uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC, never "none" */
     ferry_store_done_fn *done;
     void *arg; /* the caller's */
     /* result, valid inside done() */
     enum ferry_status status;
-    char error[512];    /* the cause, for people; "" on success */
-    char *reply;        /* GET: malloc'd text, NUL-terminated; the callback takes it or it is freed */
+    char error[512]; /* the cause, for people; "" on success */
+    char *reply;     /* GET: malloc'd text, NUL-terminated; the callback takes it or it is freed */
     size_t reply_len;
     /* the store's own between submit and done */
     void *store_data;
@@ -64,8 +64,8 @@ struct ferry_store_ops {
     /* Required. Any thread; must not block. */
     void (*submit)(struct ferry_store *store, struct ferry_store_request *request);
     /*
-     * True if names are control addresses and a document lives in its owner ("peer"): PUT and DELETE
-     * succeed without doing anything.
+     * True if names are control addresses and a document lives in its owner ("peer"): PUT and
+     * DELETE succeed without doing anything.
      */
     bool names_are_addresses;
 };
@@ -75,7 +75,8 @@ struct ferry_store {
 };
 
 /* metadata_type names the store: "p2p" or "peer", "http". ERR_CONFIG for one this build lacks. */
-enum ferry_status ferry_store_open(const struct ferry_store_env *env, struct ferry_store **store_out);
+enum ferry_status ferry_store_open(const struct ferry_store_env *env,
+                                   struct ferry_store **store_out);
 void ferry_store_close(struct ferry_store *store);
 void ferry_store_submit(struct ferry_store *store, struct ferry_store_request *request);
 
