@@ -128,6 +128,8 @@ int main(int argc, char **argv)
     struct arguments arguments = {0};
     char name[64];
 
+    /* argp's remark on long options says what each option shows anyway. */
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     argp_err_exit_status = FERRY_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &arguments) != 0)
         return FERRY_EXIT_USAGE;

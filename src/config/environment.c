@@ -51,10 +51,11 @@ static bool is_unbuilt_enable(const struct ferry_config *config, const char *var
     char name[FERRY_CONFIG_NAME_MAX + 1] = "transports.";
     size_t used = strlen(name);
 
-    if (len <= head_len + tail_len || len - head_len > FERRY_CONFIG_NAME_MAX - used ||
-        strncmp(variable, head, head_len) != 0 || strcmp(variable + len - tail_len, tail) != 0)
+    if (len <= head_len + tail_len || strncmp(variable, head, head_len) != 0 ||
+        strcmp(variable + len - tail_len, tail) != 0)
         return false;
-    for (const char *at = variable + head_len; at < variable + len - tail_len; at++)
+    for (const char *at = variable + head_len;
+         at < variable + len - tail_len && used < FERRY_CONFIG_NAME_MAX; at++)
         name[used++] = *at >= 'A' && *at <= 'Z' ? (char)(*at - 'A' + 'a') : *at;
     name[used] = '\0';
     return ferry_config_unbuilt_len(config, name) == used;

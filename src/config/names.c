@@ -132,6 +132,9 @@ const char *ferry_config_nearest(const struct ferry_config *config, const char *
     for (size_t i = 0; i < config->count; i++) {
         const struct ferry_setting *setting = &config->settings[i];
         const char *known = environment ? setting->environment : setting->name;
+
+        if (setting->option->type == FERRY_OPTION_PLACEHOLDER)
+            continue; /* nobody means a setting without effect */
         size_t distance = edit_distance(bounded, known);
         const char *leaf = strrchr(setting->name, '.');
 
