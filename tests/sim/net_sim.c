@@ -53,6 +53,12 @@ uint64_t sim_hop_ns(struct sim_net *net)
            sim_random_below(net, options->delay_max_ns - options->delay_min_ns + 1);
 }
 
+void sim_net_set_chance(struct sim_net *net, enum sim_fault fault, uint32_t chance)
+{
+    FERRY_ASSERT(chance <= CHANCE_SCALE);
+    net->options.chance[fault] = chance;
+}
+
 uint64_t sim_fault_count(const struct sim_net *net, enum sim_fault fault)
 {
     return net->fault_counts[fault];

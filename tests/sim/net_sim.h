@@ -83,6 +83,9 @@ bool sim_net_advance(struct sim_net *net);
 /* Moves the clock to @until_ns or the next event, whichever is sooner. */
 void sim_net_advance_until(struct sim_net *net, uint64_t until_ns);
 
+/* Changes the chance of a fault from now on, in a million. */
+void sim_net_set_chance(struct sim_net *net, enum sim_fault fault, uint32_t chance);
+
 /* The net's generator, for the rig's own choices: part of the same schedule. */
 uint64_t sim_random(struct sim_net *net);
 uint64_t sim_random_below(struct sim_net *net, uint64_t bound); /* 0 .. bound - 1; bound > 0 */
