@@ -30,6 +30,7 @@ static void test_config_only_whole_numbers_in_range_are_numbers(void **state)
     assert_file_refuses("worker_count", "null", "null");
     assert_file_refuses("worker_count", "[]", "a list");
     assert_file_refuses("worker_count", "{}", "an object");
+    assert_file_refuses("port", "-1", "-1");
     assert_file_refuses("port", "65536", "65536");
     assert_file_refuses("port", "\"0\"", "\"0\"");
 }
