@@ -17,8 +17,8 @@
 #include <sys/mman.h>
 
 /*
- * ThreadSanitizer does not know that a byte that crossed a socket was ordered by it. Where both ends
- * of a transfer live in one process, looking at the payload would be reported as a race.
+ * ThreadSanitizer does not know that a byte that crossed a socket was ordered by it. Where both
+ * ends of a transfer live in one process, looking at the payload would be reported as a race.
  */
 #define PATTERN_UNCHECKED __attribute__((no_sanitize_thread))
 
@@ -41,7 +41,8 @@ static inline unsigned char pattern_byte(uint64_t seed, uint64_t position)
 }
 
 /* Write the bytes of positions @position to @position + @len - 1. */
-PATTERN_UNCHECKED static inline void pattern_fill(void *memory, size_t len, uint64_t seed, uint64_t position)
+PATTERN_UNCHECKED static inline void pattern_fill(void *memory, size_t len, uint64_t seed,
+                                                  uint64_t position)
 {
     unsigned char *at = memory;
     size_t done = 0;
@@ -59,8 +60,8 @@ PATTERN_UNCHECKED static inline void pattern_fill(void *memory, size_t len, uint
 }
 
 /* The offset of the first byte that is not what pattern_fill() writes there, or PATTERN_SAME. */
-PATTERN_UNCHECKED static inline size_t pattern_differs(const void *memory, size_t len, uint64_t seed,
-                                     uint64_t position)
+PATTERN_UNCHECKED static inline size_t pattern_differs(const void *memory, size_t len,
+                                                       uint64_t seed, uint64_t position)
 {
     const unsigned char *at = memory;
     size_t done = 0;
