@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batches and tasks: slots that are allocated when the batch is made, and an end for each task that
+ * is told exactly once.
+ *
+ * A task's life, with one writer (ferry_task_move):
+ *
+ *   free --> PENDING --------> COMPLETED | INVALID | CANCELED | TIMED_OUT | FAILED
+ *              |   ^                ^
+ *              v   |                |
+ *            WAITING ---------------+      between a stale registration and the second try
+ *
+ * The order in which an end becomes visible: the result, the lease and the view are given back, the
+ * sums of the batch, the task's state (release), and last the count of open tasks (seq_cst).
+ * Whoever sees the count or the state (acquire) sees all that came before, the transferred bytes
+ * included.
+ */
+#ifndef FERRY_RUNTIME_BATCH_H
+#define FERRY_RUNTIME_BATCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ferry/batch.h>
+
+#include "base/inbox.h"
+#include "base/list.h"
+#include "memory/registry.h"
+#include "runtime/segment.h"
+#include "transport/transport.h"
+
+struct ferry_batch;
+struct ferry_engine;
+
+struct ferry_task {
+    struct ferry_xfer xfer;
+    /* constant while the task is open; the submitter's before, its ender's after */
+    struct ferry_batch *batch;
+    struct ferry_view *view;  /* one reference */
+    struct ferry_lease lease; /* on the local memory */
+    uint32_t transport_index; /* where it runs */
+    int32_t pinned;           /* the transport the request names, or -1 */
+    /* holder of the keeper's baton only */
+    struct ferry_inbox_node stale_node;
+    struct ferry_list link;
+    uint64_t give_up_ns; /* end of patience with a full transport; 0: not begun */
+    uint32_t ticket;     /* the refresh that it waits for */
+    bool asked;          /* has a ticket */
+    bool joined;         /* the refresh ran already when the task asked */
+    bool again;          /* has asked a second time */
+    bool crowded;        /* the way is known; waits for room in the transport */
+    bool refreshed;      /* has had its second try: the next stale answer is final */
+    /* any thread, atomic: what a look at the task may read even while a slot is used again */
+    _Atomic uint32_t state; /* enum ferry_task_state */
+    _Atomic int32_t status;
+    _Atomic int32_t native;
+    _Atomic(const char *) where;
+    _Atomic(const char *) transport_name;
+    _Atomic(struct ferry_transport *)
+        transport; /* for cancel; the engine's, never freed before it */
+    _Atomic uint64_t segment_handle;
+    _Atomic uint64_t length;
+    _Atomic uint64_t remote_addr;
+    _Atomic uint32_t opcode;
+};
+
+/* Both halves of batch.counts. */
+static inline uint32_t ferry_counts_open(uint64_t counts)
+{
+    return (uint32_t)counts;
+}
+
+static inline uint32_t ferry_counts_submitted(uint64_t counts)
+{
+    return (uint32_t)(counts >> 32);
+}
+
+static inline uint32_t ferry_counts_ended(uint64_t counts)
+{
+    return ferry_counts_submitted(counts) - ferry_counts_open(counts);
+}
+
+struct ferry_batch {
+    /* constant from create to destroy */
+    struct ferry_engine *engine;
+    uint64_t handle;
+    uint32_t capacity;
+    struct ferry_task *tasks;
+    struct ferry_xfer **xfers; /* scratch of submit; capacity entries */
+    /* one thread at a time per batch; the finisher reads it before it adds to cycles_ended */
+    ferry_batch_done_fn *done;
+    void *done_arg;
+    /* any thread, atomic */
+    FERRY_ALIGNED_LINE _Atomic uint64_t counts; /* submitted << 32 | open */
+    _Atomic uint64_t bytes;                     /* of completed tasks */
+    _Atomic uint32_t completed;
+    _Atomic uint32_t worst; /* most severe end state so far */
+    _Atomic uint32_t
+        wake_at; /* tell sleepers when so many have ended; UINT32_MAX: at the end only */
+    _Atomic uint32_t sleepers;
+    _Atomic uint32_t wake_word;               /* futex of sleepers */
+    _Atomic(struct ferry_worker *) driven;    /* a waiter drives this one */
+    _Atomic int32_t eventfd;                  /* descriptor + 1; 0: none */
+    _Atomic uint32_t spin_score;              /* how well spinning went lately, 0..8 */
+    FERRY_ALIGNED_LINE _Atomic uint32_t pins; /* threads inside a call; futex */
+    _Atomic uint32_t cancels;                 /* threads inside a cancel; futex */
+    _Atomic bool dead;                        /* being destroyed */
+    _Atomic uint32_t cycles_begun;            /* open went from 0 to more */
+    _Atomic uint32_t cycles_ended;            /* its end has been told everywhere; futex */
+    _Atomic uint32_t cycles_waited;           /* somebody sleeps on cycles_ended */
+    struct ferry_inbox_node finish_node;      /* the keeper's */
+    /* under the engine's batches_mutex */
+    struct ferry_list link;
+};
+
+/* The batch of a handle with one more thread inside, or NULL with ERR_STALE_HANDLE's text. */
+struct ferry_batch *ferry_batch_enter(struct ferry_engine *engine, uint64_t handle);
+void ferry_batch_leave(struct ferry_batch *batch);
+enum ferry_status ferry_batch_new(struct ferry_engine *engine, uint32_t capacity,
+                                  struct ferry_batch **batch_out);
+/* Given: no task is open. Frees; waits for threads inside other than the caller. */
+void ferry_batch_delete(struct ferry_batch *batch);
+/* True once no task is open and every end has been told; sleeps to the deadline. */
+bool ferry_batch_quiet(struct ferry_batch *batch, uint64_t deadline_ns);
+/* Empty a batch that is quiet. */
+void ferry_batch_clear(struct ferry_batch *batch);
+void ferry_batch_sum(struct ferry_batch *batch, struct ferry_batch_status *status_out);
+/* Given: open went to 0. Wakes, writes the eventfd, calls back, counts the cycle as ended. */
+void ferry_batch_finish(struct ferry_batch *batch);
+/* A batch whose callback runs on this thread now, or NULL. */
+bool ferry_in_callback(void);
+/* Close, for what is left. Given: no other thread uses the engine. */
+bool ferry_batches_quiet(struct ferry_engine *engine, uint64_t deadline_ns);
+void ferry_batches_free(struct ferry_engine *engine);
+
+/* task.c */
+enum ferry_task_state ferry_task_state_of(enum ferry_status status);
+bool ferry_task_state_open(enum ferry_task_state state);
+/* The only writer of task->state for open tasks; asserts that the move is legal. */
+void ferry_task_move(struct ferry_task *task, enum ferry_task_state next);
+/* Fold one end into the sums; commutative. */
+void ferry_batch_add_end(struct ferry_batch *batch, enum ferry_task_state state, uint64_t bytes);
+/* xfer->ended. */
+void ferry_task_xfer_ended(struct ferry_xfer *xfer);
+/* The end. The task belongs to nobody afterwards. */
+void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t native,
+                    const char *where);
+/* A sentence about a task. */
+void ferry_task_sentence(struct ferry_batch *batch, uint32_t index, char *buf, size_t buf_len);
+
+/* submit.c: @batch entered by the caller. */
+enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,
+                                            const struct ferry_request *requests, uint32_t count);
+/* Take count down by tasks that were never handed over; true if that was the end of a cycle. */
+bool ferry_batch_take_back(struct ferry_batch *batch, uint32_t count);
+
+/* wait.c: wait until @ended_min have ended or all. */
+enum ferry_status ferry_batch_wait_inside(struct ferry_batch *batch, uint32_t ended_min,
+                                          uint64_t deadline_ns);
+
+/* cancel.c */
+void ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32_t count);
+
+#endif

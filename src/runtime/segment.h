@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments and their views. A segment is a name that somebody opened; a view is what the peer's
+ * description said when it was last read: the document and one target per transport, immutable. A
+ * refresh puts a new view in the place of the old one, which lives on until the last task that
+ * started with it has ended.
+ */
+#ifndef FERRY_RUNTIME_SEGMENT_H
+#define FERRY_RUNTIME_SEGMENT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ferry/segment.h>
+
+#include "base/list.h"
+#include "metadata/store.h"
+#include "transport/transport.h"
+
+struct ferry_engine;
+struct ferry_segment;
+
+/*
+ * From a pool whose memory outlives every user, so that acquire may count up a view that was just
+ * given back and find out afterwards. The count is therefore never set, only added to; RETIRED
+ * marks a view whose segment has let go, and whoever brings "RETIRED, no user" to 0 frees it.
+ */
+#define FERRY_VIEW_RETIRED (1ULL << 63)
+
+struct ferry_view {
+    _Atomic uint64_t refs;
+    /* constant from install to free */
+    struct ferry_engine *engine;
+    struct ferry_segment *segment; /* NULL: the engine's own */
+    struct ferry_document *doc;
+    uint64_t text_hash;
+    uint64_t text_len;
+    struct ferry_target *targets[FERRY_TRANSPORTS_MAX]; /* by transport index; NULL: not offered */
+};
+
+/*
+ * Build a view from a document, which it takes (also on failure). It starts with the segment's
+ * reference. ERR_METADATA (no transport could use it, and one found it malformed), ERR_NO_MEMORY.
+ */
+enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_segment *segment,
+                                    struct ferry_document *doc, struct ferry_view **view_out);
+/* The segment lets go. */
+void ferry_view_retire(struct ferry_view *view);
+/* The view in a slot with one more user, or NULL. */
+struct ferry_view *ferry_view_acquire(_Atomic(struct ferry_view *) *slot);
+/* One more user; the caller is one. */
+void ferry_view_retain(struct ferry_view *view);
+void ferry_view_release(struct ferry_view *view);
+
+struct ferry_segment {
+    /* constant from open to free */
+    struct ferry_engine *engine;
+    char *name;
+    /* any thread, atomic */
+    _Atomic(struct ferry_view *) view; /* NULL: never read yet, or closed */
+    _Atomic uint32_t refs;             /* table, views, running refresh */
+    _Atomic uint32_t refresh_done;     /* number of the last refresh that ended; futex */
+    /* under the engine's segments_mutex */
+    struct ferry_list link;
+    uint32_t opens;
+    /* any thread, under the mutex */
+    pthread_mutex_t mutex;
+    bool closed;
+    bool refreshing;
+    uint32_t refresh_started; /* number of the last refresh that began */
+    enum ferry_status refresh_status;
+    char refresh_error[512];
+    /* the running refresh's own */
+    struct ferry_store_request request;
+};
+
+/*
+ * Begin to read the description, or join a reading that runs. Any thread; does not block. The
+ * result is there when refresh_done has reached *ticket_out.
+ */
+void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t *ticket_out,
+                                 bool *joined_out);
+bool ferry_segment_refresh_over(const struct ferry_segment *segment, uint32_t ticket);
+/* Of the last refresh; with @error (512 bytes, may be NULL) the cause. */
+enum ferry_status ferry_segment_refresh_result(struct ferry_segment *segment, char *error);
+
+/*
+ * The view of a handle, with one more user that keeps its segment alive, too. ERR_STALE_HANDLE,
+ * bare. FERRY_SEGMENT_LOCAL gives the engine's own.
+ */
+enum ferry_status ferry_segment_view(struct ferry_engine *engine, uint64_t handle,
+                                     struct ferry_view **view_out);
+
+void ferry_segment_release(struct ferry_segment *segment);
+/* Close: every segment lets go of its view, whatever its count. Given: no batch is open. */
+void ferry_segments_close_all(struct ferry_engine *engine);
+
+#endif
