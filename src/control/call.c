@@ -420,6 +420,27 @@ static bool parse_url(CURLU *url, const char *text, struct ferry_hostport *place
     return ferry_hostport_parse(whole, 0, FERRY_HOSTPORT_NEED_PORT, place) == FERRY_OK;
 }
 
+static enum ferry_status fail_url(const char *url)
+{
+    return ferry_fail(FERRY_ERR_INVALID,
+                      "\"%.200s\" is no URL that can be called; expected http://host:port/path",
+                      url);
+}
+
+enum ferry_status ferry_http_url_check(const char *url)
+{
+    struct ferry_hostport place;
+    CURLU *parsed = curl_url();
+
+    if (parsed == NULL)
+        return ferry_fail(FERRY_ERR_NO_MEMORY, "out of memory");
+
+    bool good = parse_url(parsed, url, &place);
+
+    curl_url_cleanup(parsed);
+    return good ? FERRY_OK : fail_url(url);
+}
+
 static void start(struct ferry_http_work *work)
 {
     const struct ferry_hostport *place = &work->place;
@@ -458,9 +479,8 @@ enum ferry_status ferry_http_work_create(struct ferry_http_call *call, CURLM *mu
     if (parse_url(work->url, call->url, &work->place)) {
         start(work);
     } else {
-        snprintf(call->error, sizeof(call->error),
-                 "\"%.200s\" is no URL that can be called; expected http://host:port/path",
-                 call->url);
+        fail_url(call->url);
+        snprintf(call->error, sizeof(call->error), "%s", ferry_last_error_text());
         end(work, FERRY_ERR_INVALID);
     }
     *work_out = work;

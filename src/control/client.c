@@ -35,7 +35,10 @@ struct ferry_http_client {
     pthread_mutex_t lock;
     struct ferry_list inbox;
     bool closing;
+    /* any thread, atomic: some call has abort_asked set (which is written first) */
+    _Atomic bool abort_pending;
     /* control thread only */
+    struct ferry_list finished; /* nothing to do but done() */
     struct ferry_list waiting;
     uint64_t waiting_due_ns; /* no waiting call has an earlier deadline */
     struct ferry_list running;
@@ -64,7 +67,14 @@ static bool take_inbox(struct ferry_http_client *client)
     while ((link = ferry_list_pop_front(&client->inbox)) != NULL) {
         struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
 
+        if (call->finished) {
+            ferry_list_push_back(&client->finished, link);
+            continue;
+        }
         ferry_list_push_back(&client->waiting, link);
+        /* The request to abort may have been looked for before the call could be seen. */
+        if (atomic_load(&call->abort_asked))
+            atomic_store(&client->abort_pending, true);
         if (call->deadline_ns < client->waiting_due_ns)
             client->waiting_due_ns = call->deadline_ns;
     }
@@ -73,6 +83,17 @@ static bool take_inbox(struct ferry_http_client *client)
 
     pthread_mutex_unlock(&client->lock);
     return closing;
+}
+
+static void end_finished(struct ferry_http_client *client)
+{
+    struct ferry_list *link;
+
+    while ((link = ferry_list_pop_front(&client->finished)) != NULL) {
+        struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
+
+        call->done(call);
+    }
 }
 
 static void expire_waiting(struct ferry_http_client *client, uint64_t now_ns)
@@ -122,6 +143,33 @@ static void retire(struct ferry_http_client *client, struct ferry_http_work *wor
     ferry_list_remove(&work->link);
     client->running_count--;
     ferry_http_work_finish(work);
+}
+
+/* Both lists are looked through; aborts are for closing and rare. */
+static void end_aborted(struct ferry_http_client *client)
+{
+    struct ferry_list *link;
+
+    if (!atomic_exchange(&client->abort_pending, false))
+        return;
+    for (link = client->waiting.next; link != &client->waiting;) {
+        struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
+
+        link = link->next;
+        if (atomic_load(&call->abort_asked)) {
+            ferry_list_remove(&call->link);
+            ferry_http_call_end(call, FERRY_ERR_CLOSING, "was given up by its owner");
+        }
+    }
+    for (link = client->running.next; link != &client->running;) {
+        struct ferry_http_work *work = FERRY_CONTAINER_OF(link, struct ferry_http_work, link);
+
+        link = link->next;
+        if (atomic_load(&work->call->abort_asked)) {
+            ferry_http_work_abort(work, FERRY_ERR_CLOSING, "given up by its owner");
+            retire(client, work);
+        }
+    }
 }
 
 /* Look-ups, connects and deadlines of all that runs. */
@@ -208,8 +256,9 @@ static void end_all(struct ferry_http_client *client)
         while ((link = ferry_list_pop_front(&client->waiting)) != NULL)
             ferry_http_call_end(FERRY_CONTAINER_OF(link, struct ferry_http_call, link),
                                 FERRY_ERR_CLOSING, "the engine is closing");
+        end_finished(client);
         take_inbox(client);
-    } while (!ferry_list_empty(&client->waiting));
+    } while (!ferry_list_empty(&client->waiting) || !ferry_list_empty(&client->finished));
 }
 
 static void *client_main(void *arg)
@@ -217,6 +266,8 @@ static void *client_main(void *arg)
     struct ferry_http_client *client = arg;
 
     while (!take_inbox(client)) {
+        end_finished(client);
+        end_aborted(client);
         expire_waiting(client, now());
         admit(client);
         step_running(client, now());
@@ -263,6 +314,7 @@ enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out)
     client->pid = getpid();
     pthread_mutex_init(&client->lock, NULL);
     ferry_list_init(&client->inbox);
+    ferry_list_init(&client->finished);
     ferry_list_init(&client->waiting);
     ferry_list_init(&client->running);
     client->waiting_due_ns = FERRY_NEVER_NS;
@@ -297,20 +349,16 @@ void ferry_http_client_close(struct ferry_http_client *client)
     destroy(client);
 }
 
-void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_http_call *call)
+static void queue(struct ferry_http_client *client, struct ferry_http_call *call)
 {
     FERRY_ASSERT(call->done != NULL);
-    FERRY_ASSERT(call->deadline_ns != FERRY_NEVER_NS);
-    FERRY_ASSERT(call->reply_max <= FERRY_HTTP_REPLY_MAX_MAX);
-    call->status = FERRY_OK;
     call->http_status = 0;
     call->reply = NULL;
     call->reply_len = 0;
-    call->error[0] = '\0';
+    atomic_store(&call->abort_asked, false);
     /* Before the lock: in a child it may be held for ever by a thread that is not there. */
     if (client->pid != getpid()) {
-        ferry_http_call_end(call, FERRY_ERR_FORKED,
-                            "this http client belongs to the parent process");
+        ferry_http_call_end(call, FERRY_ERR_FORKED, "not sent: the client belongs to the parent");
         return;
     }
     pthread_mutex_lock(&client->lock);
@@ -321,6 +369,31 @@ void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_htt
     pthread_mutex_unlock(&client->lock);
     if (was_empty)
         wake(client);
+}
+
+void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_http_call *call)
+{
+    FERRY_ASSERT(call->deadline_ns != FERRY_NEVER_NS);
+    FERRY_ASSERT(call->reply_max <= FERRY_HTTP_REPLY_MAX_MAX);
+    call->status = FERRY_OK;
+    call->error[0] = '\0';
+    call->finished = false;
+    queue(client, call);
+}
+
+void ferry_http_client_finish(struct ferry_http_client *client, struct ferry_http_call *call,
+                              enum ferry_status status)
+{
+    call->status = status;
+    call->finished = true;
+    queue(client, call);
+}
+
+void ferry_http_client_abort(struct ferry_http_client *client, struct ferry_http_call *call)
+{
+    atomic_store(&call->abort_asked, true);
+    atomic_store(&client->abort_pending, true);
+    wake(client);
 }
 
 static void call_ended(struct ferry_http_call *call)

@@ -13,6 +13,8 @@
 #ifndef FERRY_CONTROL_CLIENT_H
 #define FERRY_CONTROL_CLIENT_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,6 +67,8 @@ struct ferry_http_call {
     char error[FERRY_HTTP_ERROR_SIZE]; /* the cause: each address:port tried and its reason */
     /* the client's own between submit and done */
     struct ferry_list link;
+    _Atomic bool abort_asked;
+    bool finished;
 };
 
 /* Starts the control thread. ERR_NO_MEMORY, ERR_LIMIT, ERR_INTERNAL. */
@@ -82,6 +86,22 @@ void ferry_http_client_close(struct ferry_http_client *client);
  * call, with ERR_FORKED: there is no other thread that could run it.
  */
 void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_http_call *call);
+
+/*
+ * As submit, but nothing is sent: done() runs on the control thread with @status and with the text
+ * that call->error holds. For answers that are known at once but must not be given inside a call.
+ */
+void ferry_http_client_finish(struct ferry_http_client *client, struct ferry_http_call *call,
+                              enum ferry_status status);
+
+/*
+ * Ask that a submitted call ends soon, with ERR_CLOSING unless it ends by itself first. Any thread.
+ * Given: its done() has not begun, and cannot begin before this returns.
+ */
+void ferry_http_client_abort(struct ferry_http_client *client, struct ferry_http_call *call);
+
+/* ERR_INVALID, with the URL in the text, unless it is one that can be called. Asks no resolver. */
+FERRY_CHECKED enum ferry_status ferry_http_url_check(const char *url);
 
 /*
  * Submit and wait; not from done(). Uses call->done and call->arg itself. The result is in @call,

@@ -4,8 +4,9 @@
  *
  * store.c is the only caller through the table. Requests are asynchronous: done() runs exactly
  * once, on the store's own (control) thread or, for simulators, whenever the rig says, never inside
- * submit(), under no lock. Every request has a deadline and a size limit. A data-path worker may
- * submit a request (it only queues), and never waits for one.
+ * submit(), under no lock. (One exception: in a forked child, where the store's thread is not,
+ * done() runs inside submit() with ERR_FORKED.) Every request has a deadline and a size limit. A
+ * data-path worker may submit a request (it only queues), and never waits for one.
  */
 #ifndef FERRY_METADATA_STORE_H
 #define FERRY_METADATA_STORE_H
@@ -17,11 +18,17 @@
 #include <ferry/status.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
+#include "base/list.h"
+#include "control/client.h"
 
 struct ferry_config;
-struct ferry_http_client;
 struct ferry_store;
 struct ferry_store_request;
+
+/* Bytes of a segment name, and of the URL that an HTTP store makes of one. */
+#define FERRY_STORE_NAME_MAX 255
+#define FERRY_STORE_URL_SIZE 2048
 
 enum ferry_store_verb {
     FERRY_STORE_GET = 0,    /* ERR_NOT_FOUND if the name is unknown */
@@ -31,7 +38,10 @@ enum ferry_store_verb {
 
 typedef void ferry_store_done_fn(struct ferry_store_request *request);
 
-/* In the caller's memory from submit to done. */
+/*
+ * In the caller's memory from submit until done() is called; done() may free it. All three strings
+ * and the memory of the request are the store's to read meanwhile.
+ */
 struct ferry_store_request {
     enum ferry_store_verb verb;
     const char *name; /* segment name; valid until done */
@@ -40,15 +50,24 @@ struct ferry_store_request {
     uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC, never "none" */
     ferry_store_done_fn *done;
     void *arg; /* the caller's */
-    /* result, valid inside done() */
+    /*
+     * Result. ERR_INVALID: the name. ERR_NOT_FOUND: the store does not know it. ERR_PEER_GONE: the
+     * peer that the name points at does not answer. ERR_METADATA: the store does not answer, or not
+     * as one should. ERR_TOO_LARGE (PUT), ERR_TIMED_OUT, ERR_LIMIT, ERR_NO_MEMORY, ERR_CLOSING,
+     * ERR_FORKED.
+     */
     enum ferry_status status;
     char error[512]; /* the cause, for people; "" on success */
-    char *reply;     /* GET: malloc'd text, NUL-terminated; the callback takes it or it is freed */
+    char *reply;     /* GET, FERRY_OK: malloc'd text, NUL-terminated, done()'s to free; else NULL */
     size_t reply_len;
     /* the store's own between submit and done */
     void *store_data;
+    struct ferry_list link;
+    struct ferry_http_call call;
+    char url[FERRY_STORE_URL_SIZE];
 };
 
+/* Everything must outlive the store. */
 struct ferry_store_env {
     const struct ferry_config *config;
     const struct ferry_clock *clock;
@@ -59,9 +78,14 @@ struct ferry_store_ops {
     const char *name; /* "peer", "http" */
     /* Required. One thread; may block, bounded. */
     enum ferry_status (*open)(const struct ferry_store_env *env, struct ferry_store **store_out);
-    /* Required. Blocks, bounded; requests that run end with ERR_CLOSING before it returns. */
+    /*
+     * Required. Not the control thread. Blocks, bounded; requests that run end with ERR_CLOSING
+     * before it returns.
+     * Given: nobody submits any more.
+     */
     void (*close)(struct ferry_store *store);
-    /* Required. Any thread; must not block. */
+    /* Required. Any thread; must not block, allocate or call done(). Given: name is 1..255 bytes.
+     */
     void (*submit)(struct ferry_store *store, struct ferry_store_request *request);
     /*
      * True if names are control addresses and a document lives in its owner ("peer"): PUT and
@@ -74,13 +98,23 @@ struct ferry_store {
     const struct ferry_store_ops *ops;
 };
 
-/* metadata_type names the store: "p2p" or "peer", "http". ERR_CONFIG for one this build lacks. */
-enum ferry_status ferry_store_open(const struct ferry_store_env *env,
-                                   struct ferry_store **store_out);
+/*
+ * metadata_type names the store: "p2p" or "peer", "http". ERR_CONFIG for one this build lacks, or
+ * for metadata_servers that do not fit it.
+ */
+FERRY_CHECKED enum ferry_status ferry_store_open(const struct ferry_store_env *env,
+                                                 struct ferry_store **store_out);
+/* NULL is harmless. Not from done(). Close the store before its http client. */
 void ferry_store_close(struct ferry_store *store);
+/* Names that are empty or too long, or hold control characters, end with ERR_INVALID. */
 void ferry_store_submit(struct ferry_store *store, struct ferry_store_request *request);
 
-/* Submit and wait, for callers that may block. The result is in @request; returns its status. */
-enum ferry_status ferry_store_call(struct ferry_store *store, struct ferry_store_request *request);
+/*
+ * Submit and wait, for callers that may block; not from done(). Uses request->done and request->arg
+ * itself. The result is in @request, and request->reply is the caller's to free; returns its status
+ * and sets the thread's error text.
+ */
+FERRY_CHECKED enum ferry_status ferry_store_call(struct ferry_store *store,
+                                                 struct ferry_store_request *request);
 
 #endif
