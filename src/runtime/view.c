@@ -91,6 +91,9 @@ static enum ferry_status open_targets(struct ferry_engine *engine, struct ferry_
 
         if (transport == NULL)
             continue;
+        /* The own segment is served inside the process, by transports that say they can. */
+        if (view->segment == NULL && (transport->ops->caps & FERRY_CAP_LOCAL) == 0)
+            continue;
         status = ferry_transport_target_open(transport, view->doc, &view->targets[i]);
         if (status == FERRY_OK)
             ++*count_out;
