@@ -81,13 +81,13 @@ static void test_the_order_of_what_is_left(void **state)
     struct host host = server();
 
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        struct ferry_address picked;
+        struct ferry_address picked = {0};
         struct ferry_address_wish any = {0};
 
         assert_ok(ferry_address_pick(host.list, host.count, &any, &picked));
         assert_string_equal(picked.text, order[i]);
         for (uint32_t j = 0; j < host.count; j++) {
-            if (strcmp(host.list[j].text, picked.text) == 0)
+            if (strcmp(host.list[j].text, order[i]) == 0)
                 host.list[j].up = false;
         }
     }
