@@ -115,12 +115,12 @@ static void rounds(bool batch, uint32_t count)
 
 static void test_batch_rounds_do_not_get_slower(void **state)
 {
-    rounds(true, __tsan_init == NULL ? ROUNDS : 12);
+    rounds(true, __tsan_init == NULL ? ROUNDS : 7);
 }
 
 static void test_single_rounds_do_not_get_slower(void **state)
 {
-    rounds(false, 12);
+    rounds(false, __tsan_init == NULL ? 12 : 7);
 }
 
 static double lookup_ns(const struct plan *plan, uint32_t buffers)

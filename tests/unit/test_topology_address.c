@@ -86,7 +86,7 @@ static void test_the_order_of_what_is_left(void **state)
 
         assert_ok(ferry_address_pick(host.list, host.count, &any, &picked));
         assert_string_equal(picked.text, order[i]);
-        for (uint32_t j = 0; j < host.count; j++) {
+        for (size_t j = 0; j < sizeof(host.list) / sizeof(host.list[0]); j++) {
             if (strcmp(host.list[j].text, order[i]) == 0)
                 host.list[j].up = false;
         }
