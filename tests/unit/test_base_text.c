@@ -58,7 +58,7 @@ static void test_text_builder_grows_to_its_bound(void **state)
     assert_int_equal(ferry_text_take(&text, &string, &len), FERRY_OK);
     assert_int_equal(len, 5000);
     for (int i = 0; i < 1000; i++) {
-        char want[8];
+        char want[16];
 
         snprintf(want, sizeof(want), "%05d", i);
         assert_memory_equal(string + 5 * i, want, 5);
