@@ -244,8 +244,8 @@ def stage_e2e(run, tally):
         os.unlink(report)
     command = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", report, "tests/e2e"]
     status, output = run.command(command, 7200 if run.long else 600,
-                                 {"FERRY": os.path.join(TOP, "build-test", "tools", "ferry"),
-                                  "FERRY_BUILD": os.path.join(TOP, "build-test")})
+                                 {"FERRY_TEST_COMMAND": os.path.join(TOP, "build-test", "tools", "ferry"),
+                                  "FERRY_TEST_BUILD": os.path.join(TOP, "build-test")})
     try:
         cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
     except (OSError, xml.etree.ElementTree.ParseError) as e:

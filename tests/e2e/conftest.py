@@ -45,9 +45,9 @@ def pytest_runtest_protocol(item):
 
 @pytest.fixture(scope="session")
 def ferry():
-    """Path of the command under test: FERRY, or build/ferry."""
-    path = os.environ.get("FERRY", os.path.join(TOP, "build", "ferry"))
-    assert os.access(path, os.X_OK), "no command at %s; run scripts/build, or set FERRY" % path
+    """Path of the command under test: FERRY_TEST_COMMAND, or build/ferry."""
+    path = os.environ.get("FERRY_TEST_COMMAND", os.path.join(TOP, "build", "ferry"))
+    assert os.access(path, os.X_OK), "no command at %s; run scripts/build, or set FERRY_TEST_COMMAND" % path
     return os.path.abspath(path)
 
 

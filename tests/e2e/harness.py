@@ -22,9 +22,9 @@ USAGE, DATA, ENVIRONMENT = 2, 1, 3
 
 
 def program(name):
-    """Path of a helper program that the build made: FERRY_BUILD, or build-test."""
+    """Path of a helper program that the build made: FERRY_TEST_BUILD, or build-test."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    return os.path.join(os.environ.get("FERRY_BUILD", os.path.join(top, "build-test")),
+    return os.path.join(os.environ.get("FERRY_TEST_BUILD", os.path.join(top, "build-test")),
                         "tests", "e2e", "programs", "e2e_" + name)
 
 

@@ -57,8 +57,9 @@ class Pair:
             # Without duplicate detection the address is usable at once.
             sh("ip", "-n", name, "addr", "add", v6 + "/64", "dev", self.device, "nodad")
             sh("ip", "-n", name, "link", "set", self.device, "up")
-        harness.wait_until(lambda: "state UP" in sh("ip", "-n", self.left, "link", "show", self.device), 5,
-                           "the link is up")
+        for name in (self.left, self.right):
+            harness.wait_until(lambda end=name: "state UP" in sh("ip", "-n", end, "link", "show", self.device), 5,
+                               "the link is up")
 
     def prefix(self, name):
         return ["ip", "netns", "exec", name]

@@ -12,7 +12,7 @@ import harness
 import v1
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-BUILD = os.path.abspath(os.environ.get("FERRY_BUILD", os.path.join(TOP, "build-test")))
+BUILD = os.path.abspath(os.environ.get("FERRY_TEST_BUILD", os.path.join(TOP, "build-test")))
 FIRST_MIB = bytes(i % 251 for i in range(1 << 20))
 
 
