@@ -140,13 +140,18 @@ static void system_shutdown(struct ferry_net *net, int fd, int how)
     shutdown(fd, how);
 }
 
+/*
+ * A process that the host program forked may hold the same socket, and then close() alone says
+ * nothing to the peer. Both ways taken here work on the connection, not on the descriptor: a
+ * connect() to "no address" resets it, a shutdown() ends it.
+ */
 static void system_close(struct ferry_net *net, int fd, bool abort)
 {
-    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 
     (void)net;
-    if (abort)
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    if (!abort || connect(fd, &nowhere, sizeof(nowhere)) != 0)
+        shutdown(fd, SHUT_RDWR);
     close(fd);
 }
 

@@ -27,6 +27,7 @@
 #include "reactor/direct.h"
 
 #define CQ_FACTOR          4
+#define ENTRIES_MIN        32 /* room for the cancels of a lend */
 #define LEND_OPS_MAX       16 /* more than these are not taken back for one small transfer */
 #define LENT_OPS_MAX       64 /* more than these and ppoll() is no good any more */
 #define LEND_ROUNDS_MAX    64
@@ -358,7 +359,8 @@ static enum ferry_status uring_open(struct ferry_reactor *reactor,
     ferry_list_init(&impl->homebound);
     ferry_list_init(&impl->finished);
 
-    int rc = setup_ring(impl, options->queue_depth);
+    int rc = setup_ring(impl,
+                        options->queue_depth > ENTRIES_MIN ? options->queue_depth : ENTRIES_MIN);
     if (rc != 0)
         return explain_setup(-rc);
     enum ferry_status status = check_features(impl);
@@ -596,9 +598,11 @@ static void sleep_in_ring(struct ferry_reactor *reactor, struct uring_impl *impl
         flush_ring(impl);
         return;
     }
-    /* -ETIME, -EINTR: nothing came. -EBUSY, -EAGAIN: first take what has completed. */
-    io_uring_submit_and_wait_timeout(&impl->ring, &cqe, 1,
-                                     until_ns == FERRY_NEVER_NS ? NULL : &limit, NULL);
+    int rc = io_uring_submit_and_wait_timeout(&impl->ring, &cqe, 1,
+                                              until_ns == FERRY_NEVER_NS ? NULL : &limit, NULL);
+    /* Nothing came, a signal did, or what has completed must be taken first; else it would spin. */
+    FERRY_ASSERT(rc >= 0 || rc == -ETIME || rc == -EINTR || rc == -EBUSY || rc == -EAGAIN ||
+                 rc == -ENOMEM);
     ferry_reactor_sleep_end(reactor);
     impl->turns_unflushed = 0;
     reap(impl);

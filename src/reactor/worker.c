@@ -274,7 +274,7 @@ static void refuse_for(struct ferry_worker *worker, uint64_t ns)
                           memory_order_relaxed);
 }
 
-/* Lending left something lying: do without it for a while, longer each time. */
+/* Lending is not possible, or left something lying: do without for a while, longer each time. */
 static void lending_failed(struct ferry_worker *worker)
 {
     worker->refuse_ns = worker->refuse_ns == 0 ? REFUSE_NS_MIN : worker->refuse_ns * 2;
@@ -320,6 +320,16 @@ static void leave(struct ferry_worker *worker)
     }
 }
 
+/* A host that cancels its thread must not take the baton to the grave: every sleep is such a point.
+ */
+static int cancel_off(void)
+{
+    int before;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
 static void post_from_outside(struct ferry_worker *worker, struct ferry_job *job, bool inline_ok)
 {
     ferry_inbox_push(&worker->inbox, &job->node);
@@ -332,12 +342,16 @@ static void post_from_outside(struct ferry_worker *worker, struct ferry_job *job
             ring_bell(worker, BELL_TAKE);
             return;
         }
-        if (try_take(worker, BATON_CALLER)) {
+        int cancel_state = cancel_off();
+        bool taken = try_take(worker, BATON_CALLER);
+        if (taken) {
             atomic_fetch_add_explicit(&worker->tenures, 1, memory_order_relaxed);
             run_inbox(worker);
             leave(worker);
-            return;
         }
+        pthread_setcancelstate(cancel_state, NULL);
+        if (taken)
+            return;
     }
 }
 
@@ -412,6 +426,32 @@ static bool get_baton(struct ferry_worker *worker, uint64_t deadline_ns)
     return false;
 }
 
+/* With the baton: until the condition holds (true), the deadline, or something only home can do. */
+static bool drive_as_caller(struct ferry_worker *worker, uint64_t deadline_ns, bool *drove_out)
+{
+    uint32_t delivered = 0;
+    bool is_done = false;
+
+    for (;;) {
+        run_inbox(worker);
+        is_done = worker->wait_done(worker->wait_arg);
+        if (is_done || atomic_load(&worker->stopping) != 0 ||
+            ferry_reactor_needs_home(worker->reactor))
+            break;
+        delivered += step(worker, deadline_ns);
+        if (worker->reactor->now_ns >= deadline_ns) {
+            *drove_out = true;
+            break;
+        }
+    }
+    if (is_done) {
+        *drove_out = true;
+        if (delivered > 0)
+            worker->refuse_ns /= 2;
+    }
+    return is_done;
+}
+
 bool ferry_worker_drive(struct ferry_worker *worker, ferry_worker_done_fn *done, void *arg,
                         uint64_t deadline_ns, bool *drove_out)
 {
@@ -420,36 +460,19 @@ bool ferry_worker_drive(struct ferry_worker *worker, ferry_worker_done_fn *done,
         return done(arg);
     FERRY_ASSERT(!drives(worker));
 
+    bool is_done = false;
+    int cancel_state = cancel_off();
     atomic_fetch_add(&worker->inside, 1);
-    if (!get_baton(worker, deadline_ns)) {
-        atomic_fetch_sub(&worker->inside, 1);
-        return done(arg);
+    if (get_baton(worker, deadline_ns)) {
+        atomic_fetch_add_explicit(&worker->tenures, 1, memory_order_relaxed);
+        worker->wait_done = done;
+        worker->wait_arg = arg;
+        is_done = drive_as_caller(worker, deadline_ns, drove_out);
+        worker->wait_done = NULL;
+        leave(worker);
     }
-    atomic_fetch_add_explicit(&worker->tenures, 1, memory_order_relaxed);
-    worker->wait_done = done;
-    worker->wait_arg = arg;
-    uint32_t delivered = 0;
-    bool is_done;
-    for (;;) {
-        run_inbox(worker);
-        is_done = done(arg);
-        if (is_done)
-            break;
-        if (atomic_load(&worker->stopping) != 0 || ferry_reactor_needs_home(worker->reactor))
-            break;
-        delivered += step(worker, deadline_ns);
-        if (worker->reactor->now_ns >= deadline_ns) {
-            *drove_out = true;
-            break;
-        }
-    }
-    worker->wait_done = NULL;
-    if (is_done && delivered > 0)
-        worker->refuse_ns /= 2;
-    leave(worker);
     atomic_fetch_sub(&worker->inside, 1);
-    if (is_done)
-        *drove_out = true;
+    pthread_setcancelstate(cancel_state, NULL);
     return is_done || done(arg);
 }
 
@@ -468,7 +491,7 @@ static bool answer_ask(struct ferry_worker *worker)
 
     worker->asks_seen = atomic_load(&worker->asks);
     if (!refuse && !ferry_reactor_prepare_lend(worker->reactor, true)) {
-        refuse_for(worker, REFUSE_NS_MIN);
+        lending_failed(worker);
         refuse = true;
     }
     if (!refuse) {

@@ -9,9 +9,11 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pattern.h"
@@ -186,6 +188,35 @@ static void test_reset_fails_recv_and_send(void **state)
     int64_t sent = rig_finish(rig, &send_op);
     assert_true(sent == -EPIPE || sent == -ECONNRESET);
     rig_close_pair(rig, &pair);
+}
+
+/* A child that the host forked holds the same sockets; the peer must learn of the end all the same.
+ */
+static void test_close_is_seen_although_a_forked_child_holds_the_socket(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_pair pair;
+    struct rig_op recv_op;
+    unsigned char buf[100];
+
+    if (rig->kind == RIG_SIM)
+        skip();
+    for (int abort = 0; abort < 2; abort++) {
+        rig_connect_pair(rig, &pair);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            for (;;)
+                pause();
+        }
+        assert_true(child > 0);
+        rig_recv(rig, &recv_op, &pair.io[1], buf, sizeof(buf), 0);
+        rig_close_side(rig, &pair, 0, abort != 0);
+        assert_int_equal(rig_finish(rig, &recv_op), abort != 0 ? -ECONNRESET : 0);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        rig_close_pair(rig, &pair);
+    }
 }
 
 static void test_cancel_ends_each_kind_once(void **state)
@@ -900,6 +931,7 @@ static const struct CMUnitTest reactor_tests[] = {
     RIG_TEST(test_end_of_stream_ends_a_recv_short_then_with_zero),
     RIG_TEST(test_end_of_stream_that_came_with_the_data_is_seen),
     RIG_TEST(test_reset_fails_recv_and_send),
+    RIG_TEST(test_close_is_seen_although_a_forked_child_holds_the_socket),
     RIG_TEST(test_cancel_ends_each_kind_once),
     RIG_TEST(test_cancel_of_a_partial_recv_reports_its_bytes),
     RIG_TEST(test_cancel_that_races_with_data_loses_nothing),
