@@ -168,6 +168,15 @@ struct json_object *ferry_cli_parse_json(char *text)
     return value;
 }
 
+struct json_object *ferry_cli_json_number(double value)
+{
+    char text[32];
+
+    /* Seventeen digits of a measured number are noise. */
+    snprintf(text, sizeof(text), "%.6g", value);
+    return json_object_new_double_s(value, text);
+}
+
 static bool is_leaf(struct json_object *value)
 {
     return !json_object_is_type(value, json_type_object) &&
@@ -178,14 +187,34 @@ static void print_leaf(struct json_object *value)
 {
     if (json_object_is_type(value, json_type_boolean))
         puts(json_object_get_boolean(value) ? "yes" : "no");
-    else if (value == NULL)
-        puts("-");
+    else if (json_object_is_type(value, json_type_double))
+        printf("%.6g\n", json_object_get_double(value));
+    else if (json_object_is_type(value, json_type_int) &&
+             json_object_get_uint64(value) == UINT64_MAX)
+        puts("unlimited");
     else
-        puts(json_object_get_string(value));
+        puts(value != NULL ? json_object_get_string(value) : "-");
+}
+
+/* Nothing to say: "", [], {}. */
+static bool is_empty(struct json_object *value)
+{
+    switch (json_object_get_type(value)) {
+    case json_type_string:
+        return json_object_get_string_len(value) == 0;
+    case json_type_array:
+        return json_object_array_length(value) == 0;
+    case json_type_object:
+        return json_object_object_length(value) == 0;
+    default:
+        return false;
+    }
 }
 
 static void print_item(struct json_object *item, const char *label, int indent)
 {
+    if (is_empty(item))
+        return;
     printf("%*s%s:", indent, "", label);
     if (is_leaf(item)) {
         putchar(' ');
@@ -194,6 +223,20 @@ static void print_item(struct json_object *item, const char *label, int indent)
     }
     putchar('\n');
     ferry_cli_print_tree(item, indent + 2);
+}
+
+/* What an item of a list is called: its first member that is text, or its number. */
+static const char *item_label(struct json_object *item, size_t index, char buf[24])
+{
+    if (json_object_is_type(item, json_type_object) && json_object_object_length(item) > 0) {
+        struct json_object_iterator first = json_object_iter_begin(item);
+        struct json_object *value = json_object_iter_peek_value(&first);
+
+        if (json_object_is_type(value, json_type_string))
+            return json_object_get_string(value);
+    }
+    snprintf(buf, 24, "%zu", index);
+    return buf;
 }
 
 /* The depth of a report is the library's own and small. */
@@ -208,16 +251,14 @@ void ferry_cli_print_tree(struct json_object *value, int indent)
     } else if (json_object_is_type(value, json_type_array)) {
         for (size_t i = 0; i < json_object_array_length(value); i++) {
             struct json_object *item = json_object_array_get_idx(value, i);
-            struct json_object *name = NULL;
+            char buf[24];
 
             if (is_leaf(item)) {
                 printf("%*s", indent, "");
                 print_leaf(item);
                 continue;
             }
-            if (json_object_is_type(item, json_type_object))
-                json_object_object_get_ex(item, "name", &name);
-            print_item(item, name != NULL ? json_object_get_string(name) : "-", indent);
+            print_item(item, item_label(item, i, buf), indent);
         }
     } else {
         printf("%*s", indent, "");

@@ -62,6 +62,9 @@ void ferry_cli_print_json(struct json_object *value);
 /* The text of ferry_engine_report() and its kin as a tree, or NULL; frees @text. */
 struct json_object *ferry_cli_parse_json(char *text);
 
+/* A number with the digits that mean something; not for infinity. */
+struct json_object *ferry_cli_json_number(double value);
+
 /* Print a tree for people: one "name: value" a line, indented. */
 void ferry_cli_print_tree(struct json_object *value, int indent);
 

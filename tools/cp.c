@@ -250,8 +250,8 @@ static void summarize(const struct arguments *arguments, const struct ferry_move
         json_object_object_add(object, "destination",
                                json_object_new_string(arguments->destination));
         json_object_object_add(object, "bytes", json_object_new_uint64(mover->length));
-        json_object_object_add(object, "seconds", json_object_new_double(seconds));
-        json_object_object_add(object, "gb_per_s", json_object_new_double(rate / 1e9));
+        json_object_object_add(object, "seconds", ferry_cli_json_number(seconds));
+        json_object_object_add(object, "gb_per_s", ferry_cli_json_number(rate / 1e9));
         json_object_object_add(object, "verified_bytes",
                                json_object_new_uint64(arguments->verify ? mover->length : 0));
         json_object_object_add(

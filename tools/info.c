@@ -35,7 +35,18 @@ static int add_report(struct json_object *info, struct ferry_engine *engine, con
 
     if (status != FERRY_OK)
         return ferry_cli_fail(status, key);
-    json_object_object_add(info, key, ferry_cli_parse_json(text));
+
+    struct json_object *value = ferry_cli_parse_json(text);
+    struct json_object *inner;
+
+    /* A report that is one list under its own name is that list. */
+    if (json_object_is_type(value, json_type_object) && json_object_object_length(value) == 1 &&
+        json_object_object_get_ex(value, key, &inner)) {
+        json_object_get(inner);
+        json_object_put(value);
+        value = inner;
+    }
+    json_object_object_add(info, key, value);
     return FERRY_EXIT_OK;
 }
 
