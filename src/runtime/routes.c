@@ -67,34 +67,43 @@ static void get_segment(void *arg, const char *body, size_t body_len,
 static void get_process(void *arg, const char *body, size_t body_len,
                         struct ferry_control_reply *reply_out)
 {
+    enum ferry_status status;
     char *json = NULL;
 
     (void)body;
     (void)body_len;
-    if (!not_ready(arg, reply_out))
-        reply_text(reply_out, ferry_report_process(arg, &json), json);
+    if (not_ready(arg, reply_out))
+        return;
+    status = ferry_report_process(arg, &json);
+    reply_text(reply_out, status, json);
 }
 
 static void get_transports(void *arg, const char *body, size_t body_len,
                            struct ferry_control_reply *reply_out)
 {
+    enum ferry_status status;
     char *json = NULL;
 
     (void)body;
     (void)body_len;
-    if (!not_ready(arg, reply_out))
-        reply_text(reply_out, ferry_report_transports(arg, &json), json);
+    if (not_ready(arg, reply_out))
+        return;
+    status = ferry_report_transports(arg, &json);
+    reply_text(reply_out, status, json);
 }
 
 static void get_version(void *arg, const char *body, size_t body_len,
                         struct ferry_control_reply *reply_out)
 {
+    enum ferry_status status;
     char *json = NULL;
 
     (void)body;
     (void)body_len;
-    if (!not_ready(arg, reply_out))
-        reply_text(reply_out, ferry_report_build(&json), json);
+    if (not_ready(arg, reply_out))
+        return;
+    status = ferry_report_build(&json);
+    reply_text(reply_out, status, json);
 }
 
 static void get_health(void *arg, const char *body, size_t body_len,
