@@ -2,6 +2,7 @@
 """ferry against the independent v1 speaker, in both roles, every row of the published tables."""
 import select
 import socket
+import subprocess
 
 import pytest
 
@@ -226,57 +227,89 @@ def test_no_write_is_followed_by_another_request_before_its_answer(ferry):
         assert server.behind == 0
 
 
-def test_a_write_without_an_answer_is_never_sent_again(ferry):
+@pytest.fixture
+def survivor(start):
+    """A program of ours as initiator: `once` WRITEs a pattern, READs it back and compares."""
+    def begin(name, length=4096, **options):
+        process = start([harness.program("survivor"), name, length], stdin=subprocess.PIPE, **options)
+        assert process.line(20) == "ready"
+        return process
+    return begin
+
+
+@pytest.mark.parametrize("reactor", ["uring", "epoll"])
+@pytest.mark.parametrize("length", [1, 4096, MIB - 1, MIB, MIB + 1, 16 * MIB])
+def test_a_program_of_ours_drives_a_v1_server(survivor, length, reactor):
+    with v1_server() as server:
+        client = survivor(server.name, length, env={"FERRY_REACTOR": reactor})
+        for _ in range(3):
+            assert client.ask("once", 20) == "ok"
+        assert [r[0] for r in server.requests].count(v1.READ) >= 3
+        assert all(request[1] != 0 for request in server.requests), "request id 0 is no id"
+        assert sum(r[3] for r in server.requests if r[0] == v1.WRITE) == 3 * length
+
+
+def test_a_write_without_an_answer_is_never_sent_again(survivor):
     """The outcome is unknown: reported as such, and not repeated."""
     with v1_server() as server:
+        client = survivor(server.name)
         server.answer = lambda status, request_id, committed: None
-        status, out, err = harness.run([ferry, "bench", "--json", "--target", server.name, "--op", "write",
-                                        "--block", 4096, "--duration", 0.3], 30)
-        assert status != 0, out
-        assert "unknown" in err.lower(), err
-        writes = [request[1] for request in server.requests if request[0] == v1.WRITE]
-        assert writes and len(writes) == len(set(writes))
+        assert client.ask("once", 20).startswith("failed ERR_OUTCOME_UNKNOWN")
+        assert [r[0] for r in server.requests] == [v1.WRITE]
+        # The engine is fine, and so is the next WRITE.
+        del server.answer
+        assert client.ask("once", 20) == "ok"
 
 
+@pytest.mark.parametrize("opcode,status", [(v1.READ, "ERR_PROTOCOL"), (v1.WRITE, "ERR_OUTCOME_UNKNOWN")])
 @pytest.mark.parametrize("what", ["reserved", "magic", "version", "id", "committed", "status"])
-def test_a_broken_answer_fails_the_request(ferry, what):
-    def wrong(status, request_id, committed):
-        fields = [v1.MAGIC, 1, status, request_id, committed, 0]
-        at, value = {"reserved": (5, 1), "magic": (0, 1), "version": (1, 2), "id": (3, request_id ^ 1),
-                     "committed": (4, committed - 1), "status": (2, 9)}[what]
-        fields[at] = value
-        return v1.RESPONSE.pack(*fields)
-
+def test_a_broken_answer_fails_the_request(survivor, what, opcode, status):
     with v1_server() as server:
+        def wrong(good, request_id, committed):
+            fields = [v1.MAGIC, 1, good, request_id, committed, 0]
+            if server.requests[-1][0] == opcode:
+                at, value = {"reserved": (5, 1), "magic": (0, 1), "version": (1, 2), "id": (3, request_id ^ 1),
+                             "committed": (4, committed - 1), "status": (2, 9)}[what]
+                fields[at] = value
+            return v1.RESPONSE.pack(*fields)
+
+        client = survivor(server.name)
         server.answer = wrong
-        status, _, err = harness.run([ferry, "bench", "--json", "--target", server.name, "--op", "read",
-                                      "--block", 4096, "--duration", 0.3], 30)
-        assert status != 0, err
+        answer = client.ask("once", 20)
+        assert answer.startswith("failed " + status), answer
+        assert [r[0] for r in server.requests].count(v1.WRITE) == 1
+        del server.answer
+        assert client.ask("once", 20) == "ok"
 
 
-def test_a_stale_registration_is_refreshed_once_and_retried(ferry):
+@pytest.mark.parametrize("status,name", [(v1.RANGE, "ERR_RANGE"), (v1.PERMISSION, "ERR_PERMISSION"),
+                                         (v1.SHUTTING_DOWN, "ERR_PEER_CLOSING"), (v1.BAD_LENGTH, "ERR_REFUSED"),
+                                         (v1.BAD_OPCODE, "ERR_REFUSED")])
+def test_each_error_answer_has_its_status(survivor, status, name):
+    with v1_server() as server:
+        client = survivor(server.name)
+        server.refuse_with = status
+        answer = client.ask("once", 20)
+        assert answer.startswith("failed " + name), answer
+        server.refuse_with = v1.OK
+        assert client.ask("once", 20) == "ok"
+
+
+def test_a_stale_registration_is_refreshed_once_and_retried(survivor):
     """The server registers its memory anew after the description was read."""
     with v1_server() as server:
-        state = {"first": True}
-        plain = server.answer
-
-        def renew(status, request_id, committed):
-            if state["first"]:
-                state["first"] = False
-                server.buffers[0].registration ^= 0xff
-                return v1.RESPONSE.pack(v1.MAGIC, 1, v1.STALE, request_id, 0, 0)
-            return plain(status, request_id, committed)
-        original = server._reply
-
-        def reply(sock, status, request_id, committed):
-            was_first = state["first"]
-            kept = original(sock, status, request_id, committed)
-            return False if was_first else kept
-        server._reply = reply
-        server.answer = renew
-        got = harness.bench(ferry, "--target", server.name, "--op", "read", "--block", 4096, "--duration", 0.3)
-        assert got[0]["errors"] == 0 and got[0]["ops"] > 0
-        assert not state["first"]
+        client = survivor(server.name)
+        assert client.ask("once", 20) == "ok"
+        server.buffers[0].registration ^= 0xff
+        asked = server.documents_shown
+        assert client.ask("once", 20) == "ok"
+        assert server.documents_shown == asked + 1
+        # A registration that stays stale is the end: one refresh, no loop.
+        server.refuse_with = v1.STALE
+        before = len(server.requests)
+        answer = client.ask("once", 20)
+        assert answer.startswith("failed ERR_STALE_KEY"), answer
+        assert len(server.requests) - before <= 2
 
 
 def test_a_range_beyond_the_published_limit_is_not_sent(ferry):

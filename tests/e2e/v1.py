@@ -107,15 +107,19 @@ class Buffer:
 class Server:
     """A v1 server with a control address that shows the document a ferry reads to find it.
 
-    `answer` may be replaced to misbehave: it gets (status, request id, committed) and returns the bytes
-    to send, or None to send nothing and close.
+    An instance's `answer` may be replaced to misbehave: it gets (status, request id, committed) and
+    returns the bytes to send, or None to send nothing and close. `refuse_with` is a status that every
+    request is refused with.
     """
+
+    @staticmethod
+    def answer(status, request_id, committed):
+        return RESPONSE.pack(MAGIC, VERSION, status, request_id, committed, 0)
 
     def __init__(self, buffers, max_transfer_bytes=1 << 30, host="127.0.0.1"):
         self.buffers, self.max_transfer_bytes = buffers, max_transfer_bytes
         self.incarnation = "%032x" % random.SystemRandom().getrandbits(128)
-        self.answer = lambda status, request_id, committed: RESPONSE.pack(MAGIC, VERSION, status, request_id,
-                                                                          committed, 0)
+        self.refuse_with, self.documents_shown = OK, 0
         self.requests, self.connections, self.lock = [], 0, threading.Lock()
         self.open = []
         self.listener = socket.create_server((host, 0))
@@ -178,6 +182,8 @@ class Server:
         return True
 
     def _lease(self, opcode, registration, address, length):
+        if self.refuse_with != OK:
+            return self.refuse_with, None
         for buffer in self.buffers:
             if buffer.covers(address, length):
                 if buffer.registration != registration:
@@ -225,6 +231,7 @@ class Server:
 
             def do_GET(self):
                 known = self.path.split("?")[0] == "/v1/segment"
+                outer.documents_shown += known
                 body = json.dumps(outer.document() if known else {"error": "not here"}).encode()
                 self.send_response(200 if known else 404)
                 self.send_header("Content-Type", "application/json")
