@@ -54,7 +54,8 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "ferry %s\n", ferry_version());
 }
 
-void (*argp_program_version_hook)(FILE *, struct argp_state *) = print_version;
+/* libc has a variable of this name, and must find ours instead: hidden, it would not. */
+FERRY_API void (*argp_program_version_hook)(FILE *, struct argp_state *) = print_version;
 
 static const struct command *find_command(const char *name)
 {
