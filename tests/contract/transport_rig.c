@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rig of the transport contract; see transport_rig.h. Runs on the test's thread.
+ */
+#include "contract/transport_rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "transport/transport.h"
+
+static const struct rig_kind kinds[] = {
+    {.name = "loop", .transport = "loop", .reactor = "epoll"},
+    {.name = "fault", .transport = "loop", .reactor = "epoll", .fault = true},
+    {.name = "hp_tcp-epoll", .transport = "hp_tcp", .reactor = "epoll", .remote = true},
+    {.name = "hp_tcp-uring",
+     .transport = "hp_tcp",
+     .reactor = "uring",
+     .remote = true,
+     .can_skip = true},
+    {.name = "hp_tcp-fault",
+     .transport = "hp_tcp",
+     .reactor = "epoll",
+     .remote = true,
+     .fault = true},
+};
+
+const struct rig_kind *rig_find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+void rig_skip_if_missing(const struct rig_kind *kind)
+{
+    struct ferry_config *config = NULL;
+    struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
+    struct ferry_engine *engine = NULL;
+    enum ferry_status status;
+
+    if (ferry_transport_find(kind->transport) == NULL) {
+        printf("skipped: this build has no %s\n", kind->transport);
+        exit(77);
+    }
+    if (!kind->can_skip)
+        return;
+    if (ferry_config_create(&config) != FERRY_OK ||
+        ferry_config_set(config, "reactor", kind->reactor, FERRY_ORIGIN_API) != FERRY_OK)
+        exit(1);
+    options.config = config;
+    status = ferry_engine_open(&options, &engine);
+    ferry_config_destroy(config);
+    if (status != FERRY_OK) {
+        printf("skipped: %s\n", ferry_last_error_text());
+        exit(77);
+    }
+    ferry_engine_close(engine);
+}
+
+struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *settings)
+{
+    struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
+    struct ferry_engine *engine = NULL;
+    struct ferry_config *config = NULL;
+
+    assert_ok(ferry_config_create(&config));
+    assert_ok(ferry_config_set(config, "reactor", kind->reactor, FERRY_ORIGIN_API));
+    if (kind->fault)
+        assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
+    for (size_t i = 0; settings != NULL && settings[i] != NULL; i += 2)
+        assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
+    options.config = config;
+    assert_ok(ferry_engine_open(&options, &engine));
+    ferry_config_destroy(config);
+    return engine;
+}
+
+void rig_register(struct ferry_engine *engine, void *addr, uint64_t length,
+                  enum ferry_permission permission)
+{
+    struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
+
+    range.addr = addr;
+    range.length = length;
+    range.permission = permission;
+    assert_ok(ferry_memory_register(engine, &range, 1));
+}
+
+void rig_open(struct rig *rig, const struct rig_kind *kind, const char *const *settings)
+{
+    memset(rig, 0, sizeof(*rig));
+    rig->kind = kind;
+    assert_true(fenced_alloc(&rig->local, RIG_LENGTH, RIG_MISALIGN));
+    assert_true(fenced_alloc(&rig->remote, RIG_LENGTH, RIG_MISALIGN));
+    rig->initiator = rig_engine(kind, settings);
+    rig->target = kind->remote ? rig_engine(kind, settings) : rig->initiator;
+    rig_register(rig->initiator, rig->local.data, rig->local.len, FERRY_PERMISSION_LOCAL);
+    rig_register(rig->target, rig->remote.data, rig->remote.len, FERRY_PERMISSION_READ_WRITE);
+    assert_ok(ferry_segment_open(rig->initiator, ferry_engine_segment_name(rig->target),
+                                 test_deadline_ms(10000), &rig->segment));
+    assert_ok(ferry_batch_create(rig->initiator, RIG_BATCH, &rig->batch));
+}
+
+void rig_close(struct rig *rig)
+{
+    if (rig->initiator != NULL)
+        assert_ok(ferry_engine_close(rig->initiator));
+    if (rig->target != NULL && rig->target != rig->initiator)
+        assert_ok(ferry_engine_close(rig->target));
+    assert_true(rig->local.map == NULL || fenced_intact(&rig->local));
+    assert_true(rig->remote.map == NULL || fenced_intact(&rig->remote));
+    fenced_free(&rig->local);
+    fenced_free(&rig->remote);
+}
+
+struct ferry_request rig_request(const struct rig *rig, enum ferry_opcode opcode,
+                                 uint64_t local_offset, uint64_t remote_offset, uint64_t length)
+{
+    struct ferry_request request = FERRY_REQUEST_INIT;
+
+    request.opcode = opcode;
+    request.local = rig->local.data + local_offset;
+    request.segment = rig->segment;
+    request.remote_offset = (uintptr_t)rig->remote.data + remote_offset;
+    request.length = length;
+    return request;
+}
+
+enum ferry_status rig_run(struct rig *rig, const struct ferry_request *request)
+{
+    if (request->opcode == FERRY_READ)
+        return ferry_read(rig->initiator, request, test_deadline_ms(60000));
+    return ferry_write(rig->initiator, request, test_deadline_ms(60000));
+}
+
+void rig_fill(struct rig *rig, uint64_t local_seed, uint64_t remote_seed)
+{
+    pattern_fill(rig->local.data, rig->local.len, local_seed, 0);
+    pattern_fill(rig->remote.data, rig->remote.len, remote_seed, 0);
+}
+
+void rig_expect(const struct fenced *range, uint64_t offset, uint64_t length, uint64_t seed,
+                uint64_t from)
+{
+    size_t at = pattern_differs(range->data + offset, length, seed, from);
+
+    if (at != PATTERN_SAME)
+        fail_msg("byte %zu of %zu at offset %zu is not that of seed %zu at position %zu", at,
+                 (size_t)length, (size_t)offset, (size_t)seed, (size_t)from);
+}
+
+struct ferry_task_status rig_task(struct ferry_engine *engine, uint64_t batch, uint32_t task)
+{
+    struct ferry_task_status status = FERRY_TASK_STATUS_INIT;
+
+    assert_ok(ferry_task_status(engine, batch, task, &status));
+    return status;
+}
+
+struct ferry_batch_status rig_batch(struct ferry_engine *engine, uint64_t batch)
+{
+    struct ferry_batch_status status = FERRY_BATCH_STATUS_INIT;
+
+    assert_ok(ferry_batch_status(engine, batch, &status));
+    return status;
+}
