@@ -2,9 +2,9 @@
 /*
  * Batches: requests go in, tasks come to exactly one end.
  *
- * A batch has a fixed number of task slots. Each submit call appends tasks; a task ends exactly once
- * and its end never changes. READ completes when every byte is in the caller's buffer; WRITE when
- * every byte is in the target's memory and the target said so. Example: examples/read.c.
+ * A batch has a fixed number of task slots. Each submit call appends tasks; a task ends exactly
+ * once and its end never changes. READ completes when every byte is in the caller's buffer; WRITE
+ * when every byte is in the target's memory and the target said so. Example: examples/read.c.
  */
 #ifndef FERRY_BATCH_H
 #define FERRY_BATCH_H
@@ -147,13 +147,11 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  *   allocate; no callback runs before it returns, except on other threads.
  * Return:
  *   FERRY_OK               every request is a task now.
- *   FERRY_ERR_INVALID      NULL memory, zero length, wrap, unknown opcode, priority or transport, or
- *                          local memory outside registered ranges.
- *   FERRY_ERR_TOO_LARGE    more requests than free slots, or a length over max_transfer_bytes.
- *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.
- *   FERRY_ERR_STALE_HANDLE batch or segment is gone.
- *   FERRY_ERR_UNSUPPORTED  no transport can serve a request.
- *   FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
+ *   FERRY_ERR_INVALID      NULL memory, zero length, wrap, unknown opcode, priority or transport,
+ * or local memory outside registered ranges. FERRY_ERR_TOO_LARGE    more requests than free slots,
+ * or a length over max_transfer_bytes. FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry
+ * after a completion. FERRY_ERR_STALE_HANDLE batch or segment is gone. FERRY_ERR_UNSUPPORTED  no
+ * transport can serve a request. FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_batch_submit(struct ferry_engine *engine, uint64_t batch,
                                                        const struct ferry_request *requests,
@@ -308,9 +306,8 @@ FERRY_API enum ferry_status ferry_task_cancel(struct ferry_engine *engine, uint6
  * Threads: any thread, not from a callback. Blocks.
  * Return: FERRY_OK (every byte arrived), or the status with which the task ended or was refused.
  */
-FERRY_API_CHECKED enum ferry_status ferry_read(struct ferry_engine *engine,
-                                               const struct ferry_request *request,
-                                               uint64_t deadline_ns);
+FERRY_API_CHECKED enum ferry_status
+ferry_read(struct ferry_engine *engine, const struct ferry_request *request, uint64_t deadline_ns);
 
 /**
  * ferry_write() - copy local memory into a segment and wait until it is there.
@@ -322,9 +319,8 @@ FERRY_API_CHECKED enum ferry_status ferry_read(struct ferry_engine *engine,
  * Threads: any thread, not from a callback. Blocks.
  * Return: FERRY_OK (the target said so), or the status with which the task ended or was refused.
  */
-FERRY_API_CHECKED enum ferry_status ferry_write(struct ferry_engine *engine,
-                                                const struct ferry_request *request,
-                                                uint64_t deadline_ns);
+FERRY_API_CHECKED enum ferry_status
+ferry_write(struct ferry_engine *engine, const struct ferry_request *request, uint64_t deadline_ns);
 
 #ifdef __cplusplus
 }

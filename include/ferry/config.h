@@ -5,8 +5,8 @@
  * A setting has a dotted name such as "transports.hp_tcp.worker_count". Values come from five
  * places, the first that names a setting wins: the API, the command line, the environment, a file,
  * the default. The order of calls does not matter. Unknown names, wrong types and values out of
- * range are errors that name the setting, the value and what was expected. `ferry config` prints all
- * of it. Example: examples/config.c.
+ * range are errors that name the setting, the value and what was expected. `ferry config` prints
+ * all of it. Example: examples/config.c.
  */
 #ifndef FERRY_CONFIG_H
 #define FERRY_CONFIG_H

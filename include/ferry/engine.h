@@ -3,8 +3,8 @@
  * The engine: one instance in a process, with its configuration, registry, transports and workers.
  *
  * Several engines may live in one process. After fork() an engine belongs to the parent; every call
- * on it in the child fails with FERRY_ERR_FORKED, and the child may open its own. The library leaves
- * the program's signals, locale and descriptors alone. Example: examples/read.c.
+ * on it in the child fails with FERRY_ERR_FORKED, and the child may open its own. The library
+ * leaves the program's signals, locale and descriptors alone. Example: examples/read.c.
  */
 #ifndef FERRY_ENGINE_H
 #define FERRY_ENGINE_H
@@ -63,7 +63,8 @@ FERRY_API_CHECKED enum ferry_status ferry_engine_open(const struct ferry_engine_
  *
  * Stops admitting, ends what is running (FERRY_ERR_CLOSING), tells peers, withdraws the local
  * segment, closes transports, stops workers, unregisters memory, frees. Bounded in time by the
- * setting close_timeout_ms. In a forked child it frees what is the child's and touches nothing else.
+ * setting close_timeout_ms. In a forked child it frees what is the child's and touches nothing
+ * else.
  *
  * Ownership: @engine, its batches and segments are gone; registered memory is the caller's again.
  * Threads: one thread, when no other thread is inside a call on @engine; not from a callback.
@@ -86,11 +87,12 @@ FERRY_API const char *ferry_engine_segment_name(const struct ferry_engine *engin
 
 /** What ferry_engine_report() describes. */
 enum ferry_report {
-    FERRY_REPORT_PROCESS = 0,    /* pid, CPU seconds per thread, resident bytes, descriptors */
-    FERRY_REPORT_TRANSPORTS = 1, /* each transport: state, reactor, lanes, counters, or why absent */
-    FERRY_REPORT_SEGMENT = 2,    /* the local segment document as published */
-    FERRY_REPORT_BUILD = 3,      /* version, features (works without an engine) */
-    FERRY_REPORT_HOST = 4,       /* addresses, NUMA nodes, NICs, limits (works without an engine) */
+    FERRY_REPORT_PROCESS = 0, /* pid, CPU seconds per thread, resident bytes, descriptors */
+    FERRY_REPORT_TRANSPORTS =
+        1,                    /* each transport: state, reactor, lanes, counters, or why absent */
+    FERRY_REPORT_SEGMENT = 2, /* the local segment document as published */
+    FERRY_REPORT_BUILD = 3,   /* version, features (works without an engine) */
+    FERRY_REPORT_HOST = 4,    /* addresses, NUMA nodes, NICs, limits (works without an engine) */
 };
 
 /**

@@ -28,17 +28,18 @@ enum ferry_permission {
 
 /** One range to register or unregister. */
 struct ferry_memory_range {
-    size_t struct_size;           /* sizeof(struct ferry_memory_range); the stride of an array */
-    void *addr;                   /* not NULL; any alignment */
-    uint64_t length;              /* bytes, > 0; addr + length must not wrap */
-    const char *location;         /* "cpu:N" (N = NUMA node, -1 any) or "*"; NULL means "*" */
+    size_t struct_size;   /* sizeof(struct ferry_memory_range); the stride of an array */
+    void *addr;           /* not NULL; any alignment */
+    uint64_t length;      /* bytes, > 0; addr + length must not wrap */
+    const char *location; /* "cpu:N" (N = NUMA node, -1 any) or "*"; NULL means "*" */
     enum ferry_permission permission;
 };
 
 /* The usual range: any location, readable and writable by peers. */
 #define FERRY_MEMORY_RANGE_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(struct ferry_memory_range), .permission = FERRY_PERMISSION_READ_WRITE \
+        .struct_size = sizeof(struct ferry_memory_range),                                          \
+        .permission = FERRY_PERMISSION_READ_WRITE                                                  \
     }
 
 /**
@@ -47,10 +48,10 @@ struct ferry_memory_range {
  * @ranges: array of ranges; NULL only if @count is 0.
  * @count:  number of ranges, 0 to 1048576. 0 does nothing and succeeds.
  *
- * All or nothing: on failure no range of this call is registered. Registering exactly the same range
- * again (address, length, location, permission) is counted, and needs as many unregister calls; a
- * partial overlap is refused and the text names both ranges. On return the description that peers
- * read names all of them; it is published once per call, whatever @count is.
+ * All or nothing: on failure no range of this call is registered. Registering exactly the same
+ * range again (address, length, location, permission) is counted, and needs as many unregister
+ * calls; a partial overlap is refused and the text names both ranges. On return the description
+ * that peers read names all of them; it is published once per call, whatever @count is.
  *
  * Ownership: the memory stays the caller's; it must stay mapped until unregistered. @ranges and the
  * strings in it are copied.
@@ -76,8 +77,8 @@ FERRY_API_CHECKED enum ferry_status ferry_memory_register(struct ferry_engine *e
  *
  * The list is checked first: if one range is not registered exactly so, nothing changes. Then the
  * ranges are hidden from new transfers, running ones get until the timeout, and after that the
- * connections whose transfers still touch a range are closed. When this returns FERRY_OK nothing can
- * touch the memory any more and it may be unmapped.
+ * connections whose transfers still touch a range are closed. When this returns FERRY_OK nothing
+ * can touch the memory any more and it may be unmapped.
  *
  * Ownership: on FERRY_OK the memory is the caller's alone; on FERRY_ERR_BUSY it is still in use.
  * Threads: any thread, not from a callback. Blocks.

@@ -54,8 +54,9 @@ struct ferry_segment_buffer {
  *   FERRY_ERR_TIMED_OUT, FERRY_ERR_LIMIT (segments_max), FERRY_ERR_NO_MEMORY, FERRY_ERR_CLOSING,
  *   FERRY_ERR_FORKED.
  */
-FERRY_API_CHECKED enum ferry_status ferry_segment_open(struct ferry_engine *engine, const char *name,
-                                                       uint64_t deadline_ns, uint64_t *segment_out);
+FERRY_API_CHECKED enum ferry_status ferry_segment_open(struct ferry_engine *engine,
+                                                       const char *name, uint64_t deadline_ns,
+                                                       uint64_t *segment_out);
 
 /**
  * ferry_segment_close() - give a handle back.
@@ -89,8 +90,8 @@ FERRY_API_CHECKED enum ferry_status ferry_segment_refresh(struct ferry_engine *e
  * ferry_segment_buffers() - list the buffers of a segment, ordered by address.
  * @engine:      an open engine.
  * @segment:     an open handle.
- * @buffers_out: room for *@count_inout entries, each struct_size set in the first; NULL with a count
- *               of 0 only counts.
+ * @buffers_out: room for *@count_inout entries, each struct_size set in the first; NULL with a
+ * count of 0 only counts.
  * @count_inout: in: room; out: how many there are, which may be more than fitted.
  *
  * Ownership: copied out.
@@ -112,9 +113,9 @@ FERRY_API_CHECKED enum ferry_status ferry_segment_buffers(struct ferry_engine *e
  *
  * Ownership: the caller's, to be given to ferry_text_free().
  * Threads: any thread, not from a callback. Blocks.
- * Return: FERRY_OK, FERRY_ERR_INVALID, FERRY_ERR_PEER_GONE, FERRY_ERR_TIMED_OUT, FERRY_ERR_PROTOCOL,
- *   FERRY_ERR_STALE_HANDLE, FERRY_ERR_NO_MEMORY, FERRY_ERR_UNSUPPORTED (a peer without ferry's
- *   control plane), FERRY_ERR_FORKED.
+ * Return: FERRY_OK, FERRY_ERR_INVALID, FERRY_ERR_PEER_GONE, FERRY_ERR_TIMED_OUT,
+ * FERRY_ERR_PROTOCOL, FERRY_ERR_STALE_HANDLE, FERRY_ERR_NO_MEMORY, FERRY_ERR_UNSUPPORTED (a peer
+ * without ferry's control plane), FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_segment_report(struct ferry_engine *engine,
                                                          uint64_t segment, const char *path,

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define FERRY_API __attribute__((visibility("default")))
+#define FERRY_API         __attribute__((visibility("default")))
 #define FERRY_API_CHECKED __attribute__((visibility("default"), warn_unused_result))
 #else
 #define FERRY_API
@@ -25,8 +25,8 @@ extern "C" {
 
 /*
  * The one table behind ferry_status_name(), ferry_status_text() and the mapping to task states:
- * name, value, end state of a task that fails with it, sentence. Values are ABI: never renumber one,
- * never reuse one.
+ * name, value, end state of a task that fails with it, sentence. Values are ABI: never renumber
+ * one, never reuse one.
  */
 #define FERRY_STATUS_TABLE(X)                                                                      \
     X(OK, 0, COMPLETED, "success")                                                                 \
@@ -119,9 +119,9 @@ FERRY_API const char *ferry_status_text(enum ferry_status status);
 /**
  * ferry_last_error_text() - what the latest failing call on this thread says about its cause.
  *
- * The text names the object and the value that was wrong. It stays valid until the next failing call
- * on the same thread. Calls that report back-pressure (FERRY_GROUP_LOCAL_LIMIT) may leave it alone.
- * Programs act on the status, never on this text.
+ * The text names the object and the value that was wrong. It stays valid until the next failing
+ * call on the same thread. Calls that report back-pressure (FERRY_GROUP_LOCAL_LIMIT) may leave it
+ * alone. Programs act on the status, never on this text.
  *
  * Ownership: thread-local storage of the library, never freed.
  * Threads: any thread; each has its own text.

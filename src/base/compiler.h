@@ -19,7 +19,8 @@
 #define FERRY_ALIGNED_LINE                  __attribute__((aligned(FERRY_CACHE_LINE)))
 
 /* The object that contains a member, from the member's address. */
-#define FERRY_CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+#define FERRY_CONTAINER_OF(ptr, type, member)                                                      \
+    ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 #define FERRY_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 

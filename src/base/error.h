@@ -19,7 +19,8 @@
 #define FERRY_ERROR_TEXT_SIZE 512
 
 /* Record the sentence and return @status, so that `return ferry_fail(...)` reads well. */
-FERRY_COLD enum ferry_status ferry_fail(enum ferry_status status, const char *fmt, ...) FERRY_PRINTF(2, 3);
+FERRY_COLD enum ferry_status ferry_fail(enum ferry_status status, const char *fmt, ...)
+    FERRY_PRINTF(2, 3);
 
 /*
  * Like ferry_fail() with ": <system text> (errno N)" appended. The status follows from the errno:

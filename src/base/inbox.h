@@ -46,7 +46,8 @@ static inline bool ferry_inbox_empty(const struct ferry_inbox *inbox)
 /* The consumer only. All items, oldest first, linked by `next`; NULL if there are none. */
 static inline struct ferry_inbox_node *ferry_inbox_take(struct ferry_inbox *inbox)
 {
-    struct ferry_inbox_node *node = atomic_exchange_explicit(&inbox->top, NULL, memory_order_acquire);
+    struct ferry_inbox_node *node = atomic_exchange_explicit(&inbox->top, NULL,
+                                                             memory_order_acquire);
     struct ferry_inbox_node *oldest = NULL;
 
     while (node != NULL) {

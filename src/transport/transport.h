@@ -3,10 +3,11 @@
  * The contract between the runtime and one transport.
  *
  * transport.c is the only file that calls through `struct ferry_transport_ops`; it checks what is
- * promised below on both sides of every call. The registry (registry.c) merges each table over typed
- * "unsupported" defaults, so no pointer is NULL after registration.
+ * promised below on both sides of every call. The registry (registry.c) merges each table over
+ * typed "unsupported" defaults, so no pointer is NULL after registration.
  *
- *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> quiesce -> close
+ *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> quiesce ->
+ * close
  *
  * The runtime decides which transport serves a request; choice and health of paths within a
  * transport belong to the transport. A transport never calls into another transport.
@@ -54,9 +55,9 @@ struct ferry_transport_env {
     const struct ferry_clock *clock;
     struct ferry_random *random;
     struct ferry_registry *registry;
-    const char *segment_name;           /* own */
-    const char *incarnation;            /* own, 32 hex digits */
-    const char *advertise_host;         /* the address at which peers reach this engine, never a wildcard */
+    const char *segment_name;   /* own */
+    const char *incarnation;    /* own, 32 hex digits */
+    const char *advertise_host; /* the address at which peers reach this engine, never a wildcard */
     struct ferry_spin_budget *budget;
     /* Seams for the model rig; NULL and false in production. */
     struct ferry_net *net;
@@ -93,10 +94,10 @@ struct ferry_xfer {
 };
 
 /*
- * The transport's half of the bargain: called exactly once per accepted xfer, on any thread, under no
- * lock, when nothing of the transport, the kernel or a device can touch the local memory any more.
- * After the call the xfer is the runtime's. FERRY_OK means every byte was moved.
- * May be called before submit() has returned, but only on another thread or from a later turn.
+ * The transport's half of the bargain: called exactly once per accepted xfer, on any thread, under
+ * no lock, when nothing of the transport, the kernel or a device can touch the local memory any
+ * more. After the call the xfer is the runtime's. FERRY_OK means every byte was moved. May be
+ * called before submit() has returned, but only on another thread or from a later turn.
  */
 void ferry_xfer_end(struct ferry_xfer *xfer, enum ferry_status status, int32_t native,
                     const char *where);
@@ -130,18 +131,22 @@ struct ferry_transport_ops {
      * Required. Any thread; may block and allocate. Says whether this host can use the transport. A
      * missing library or device is not an error: FERRY_OK with usable = false and a reason.
      */
-    enum ferry_status (*probe)(const struct ferry_config *config, struct ferry_transport_info *info_out);
+    enum ferry_status (*probe)(const struct ferry_config *config,
+                               struct ferry_transport_info *info_out);
 
     /*
      * Required. One thread; may block and allocate. Starts workers and listeners.
-     * Errors: ERR_CONFIG, ERR_INVALID (an address), ERR_LIMIT, ERR_NO_MEMORY, ERR_IO; nothing stays.
+     * Errors: ERR_CONFIG, ERR_INVALID (an address), ERR_LIMIT, ERR_NO_MEMORY, ERR_IO; nothing
+     * stays.
      */
-    enum ferry_status (*open)(const struct ferry_transport_env *env, struct ferry_transport **transport_out);
+    enum ferry_status (*open)(const struct ferry_transport_env *env,
+                              struct ferry_transport **transport_out);
 
     /*
-     * Required. One thread; blocks, bounded. Admits no more (submit: ERR_CLOSING) and ends everything
-     * that is running with ERR_CLOSING; a WRITE that may have landed: ERR_OUTCOME_UNKNOWN. Serves
-     * peers no longer. When it returns no xfer is open and nothing touches registered memory.
+     * Required. One thread; blocks, bounded. Admits no more (submit: ERR_CLOSING) and ends
+     * everything that is running with ERR_CLOSING; a WRITE that may have landed:
+     * ERR_OUTCOME_UNKNOWN. Serves peers no longer. When it returns no xfer is open and nothing
+     * touches registered memory.
      */
     void (*quiesce)(struct ferry_transport *transport);
 
@@ -160,16 +165,18 @@ struct ferry_transport_ops {
     /*
      * Optional. The same per buffer. Not called for buffers that are local only.
      */
-    enum ferry_status (*describe_buffer)(struct ferry_transport *transport, uint64_t registration_id,
-                                         enum ferry_permission permission, char **attr_out);
+    enum ferry_status (*describe_buffer)(struct ferry_transport *transport,
+                                         uint64_t registration_id, enum ferry_permission permission,
+                                         char **attr_out);
 
     /*
-     * Required. Any thread; may allocate; must not block on the network. Builds the binary view of a
-     * peer's segment from its document. @doc may be changed or freed after the call.
-     * Errors: ERR_UNSUPPORTED (the peer does not offer this transport), ERR_METADATA (its attributes
-     * are malformed; the text says which), ERR_NO_MEMORY.
+     * Required. Any thread; may allocate; must not block on the network. Builds the binary view of
+     * a peer's segment from its document. @doc may be changed or freed after the call. Errors:
+     * ERR_UNSUPPORTED (the peer does not offer this transport), ERR_METADATA (its attributes are
+     * malformed; the text says which), ERR_NO_MEMORY.
      */
-    enum ferry_status (*target_open)(struct ferry_transport *transport, const struct ferry_document *doc,
+    enum ferry_status (*target_open)(struct ferry_transport *transport,
+                                     const struct ferry_document *doc,
                                      struct ferry_target **target_out);
 
     /* Required. Any thread. Given: every xfer on the target has ended. */
@@ -187,27 +194,27 @@ struct ferry_transport_ops {
      *          transport's.
      * Ensures: on FERRY_OK each xfer ends exactly once through ferry_xfer_end(), never from inside
      *          this call on this thread. On failure none was taken and none ends.
-     * Errors:  ERR_QUEUE_FULL is back-pressure. ERR_CLOSING. Ranges that the target does not have are
-     *          not errors here: such an xfer ends with ERR_RANGE or ERR_PERMISSION.
+     * Errors:  ERR_QUEUE_FULL is back-pressure. ERR_CLOSING. Ranges that the target does not have
+     * are not errors here: such an xfer ends with ERR_RANGE or ERR_PERMISSION.
      */
     enum ferry_status (*submit)(struct ferry_transport *transport, struct ferry_xfer *const *xfers,
                                 uint32_t count);
 
     /*
-     * Optional (FERRY_CAP_CANCEL). Any thread; must not block. Best effort and silent: asks that the
-     * xfer, whose cancel_asked is set, end soon. It still ends exactly once. The caller guarantees
-     * that the xfer's memory stays valid during the call, even if it ends meanwhile.
+     * Optional (FERRY_CAP_CANCEL). Any thread; must not block. Best effort and silent: asks that
+     * the xfer, whose cancel_asked is set, end soon. It still ends exactly once. The caller
+     * guarantees that the xfer's memory stays valid during the call, even if it ends meanwhile.
      */
     void (*cancel)(struct ferry_transport *transport, struct ferry_xfer *xfer);
 
     /*
-     * Optional (FERRY_CAP_REVOKE). Any thread, not a worker; blocks, bounded by @deadline_ns. Close the
-     * connections whose operations still touch [addr, addr + length), as source, destination or
+     * Optional (FERRY_CAP_REVOKE). Any thread, not a worker; blocks, bounded by @deadline_ns. Close
+     * the connections whose operations still touch [addr, addr + length), as source, destination or
      * served memory, and end the queued xfers on it; return when their callbacks have retired.
      * Errors: ERR_BUSY (a device could not be fenced).
      */
-    enum ferry_status (*revoke)(struct ferry_transport *transport, const void *addr, uint64_t length,
-                                uint64_t deadline_ns);
+    enum ferry_status (*revoke)(struct ferry_transport *transport, const void *addr,
+                                uint64_t length, uint64_t deadline_ns);
 
     /*
      * Optional. Any thread; may block and allocate. Adds this transport's state and counters to a
@@ -228,7 +235,8 @@ void ferry_transport_close(struct ferry_transport *transport);
 enum ferry_status ferry_transport_describe(struct ferry_transport *transport, char **attr_out);
 enum ferry_status ferry_transport_describe_buffer(struct ferry_transport *transport,
                                                   uint64_t registration_id,
-                                                  enum ferry_permission permission, char **attr_out);
+                                                  enum ferry_permission permission,
+                                                  char **attr_out);
 enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
                                               const struct ferry_document *doc,
                                               struct ferry_target **target_out);
