@@ -129,6 +129,18 @@ class Process:
         if self.alive():
             os.kill(self.pid, number)
 
+    def pause(self):
+        """Stop it (SIGSTOP) and wait until every thread stands still; signal(SIGCONT) goes on."""
+        self.signal(signal.SIGSTOP)
+
+        def stands():
+            states = []
+            for task in os.listdir("/proc/%d/task" % self.pid):
+                with open("/proc/%d/task/%s/stat" % (self.pid, task), encoding="utf-8", errors="replace") as f:
+                    states.append(f.read().rsplit(")", 1)[1].split()[0])
+            return all(state in "Tt" for state in states)
+        wait_until(stands, 5, "the process is stopped")
+
     def kill(self):
         self.signal(signal.SIGKILL)
         self.child.wait(timeout=10)

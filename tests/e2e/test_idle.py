@@ -45,7 +45,7 @@ def test_waiting_for_a_stopped_peer_does_not_burn_a_core(serve, survivor):
     server = serve(memory=("4MiB",))
     client = survivor(server.name, env={"FERRY_TRANSPORTS_HP_TCP_PROGRESS_TIMEOUT_MS": "5000"})
     assert client.ask("once") == "ok"
-    server.signal(signal.SIGSTOP)
+    server.pause()
     client.tell("stream")
     time.sleep(0.3)
     before = harness.cpu_seconds(client.pid)

@@ -90,7 +90,7 @@ def test_a_stopped_target_ends_requests_by_the_progress_timeout(ferry, processes
     assert client.line(20) == "ready"
     client.tell("stream")
     assert client.line(20) == "streaming"
-    server.signal(signal.SIGSTOP)
+    server.pause()
     began = harness.now()
     answer = client.line(20)
     took = harness.now() - began
