@@ -9,23 +9,33 @@
 #include "metadata/document.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "metadata/document_split.h"
 
 /*
- * Limits of the tree, by the parser's estimate, which is about twice what json-c takes: a document
- * without attributes, the densest there is, comes to 37 bytes for each of its text, and one of ours
- * with as many buffers as are allowed to 1.1 GiB. Text made to blow up is refused.
+ * Memory for the tree of one piece, by the parser's estimate, which is about twice what json-c
+ * takes. A dense buffer comes to 40 bytes for each of its text; text made to blow up is refused.
  */
-#define TREE_BYTES_PER_TEXT_BYTE 48
+#define TREE_BYTES_PER_TEXT_BYTE 64
 #define TREE_BYTES_MIN           ((size_t)1 << 20)
-#define TREE_BYTES_MAX           ((size_t)3 << 29)
+#define TREE_BYTES_MAX           ((size_t)1 << 28)
 #define DEPTH_MAX                32
 #define TYPE_NAME_MAX            32
 #define TEXT_MAX                 FERRY_DOCUMENT_TEXT_MAX
+#define LABEL_SIZE               48
+
+/* The text of a document, and where its buffers are in it if they are read one by one. */
+struct source {
+    const char *text;
+    size_t len;
+    bool split;
+    struct ferry_document_array array;
+};
 
 static bool is_one_of(const char *key, const char *const *keys)
 {
@@ -300,15 +310,53 @@ static enum ferry_status check_overlap(const struct ferry_json *array,
     return FERRY_OK;
 }
 
-static enum ferry_status parse_buffers(const struct ferry_json *detail, struct ferry_document *doc)
+static enum ferry_status parse_piece(const char *label, const char *text, size_t len,
+                                     struct ferry_json *root_out)
+{
+    size_t tree_bytes = TREE_BYTES_MIN + len * TREE_BYTES_PER_TEXT_BYTE;
+    struct ferry_json_limits limits = {
+        .text_bytes_max = FERRY_DOCUMENT_TEXT_MAX,
+        .memory_bytes_max = tree_bytes < TREE_BYTES_MAX ? tree_bytes : TREE_BYTES_MAX,
+        .depth_max = DEPTH_MAX,
+    };
+
+    return ferry_json_parse(&limits, label, text, len, root_out);
+}
+
+/* One buffer at a time: its tree is gone before the next one is built. */
+static enum ferry_status parse_items(const struct source *source, const struct ferry_json *array,
+                                     struct ferry_document *doc)
+{
+    struct ferry_document_items items = ferry_document_items(source->text, &source->array);
+    enum ferry_status status = FERRY_OK;
+    const char *text;
+    size_t len;
+
+    for (size_t i = 0; status == FERRY_OK && ferry_document_next_item(&items, &text, &len); i++) {
+        FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
+        char label[LABEL_SIZE];
+
+        snprintf(label, sizeof(label), "segment document: buffer %zu", i);
+        status = parse_piece(label, text, len, &root);
+        if (status != FERRY_OK)
+            return status;
+
+        struct ferry_json item = {.value = root.value, .parent = array, .index = i};
+
+        status = parse_buffer(&item, doc);
+    }
+    return status;
+}
+
+static enum ferry_status parse_buffers(const struct source *source, const struct ferry_json *detail,
+                                       struct ferry_document *doc)
 {
     struct ferry_json array;
     enum ferry_status status = ferry_json_array(detail, "buffers", &array);
 
-    if (status == FERRY_OK && ferry_json_len(&array) > FERRY_DOCUMENT_BUFFERS_MAX)
-        return ferry_fail(FERRY_ERR_TOO_LARGE,
-                          "segment document: %zu buffers, at most %u are allowed",
-                          ferry_json_len(&array), FERRY_DOCUMENT_BUFFERS_MAX);
+    if (status == FERRY_OK && source->split)
+        status = parse_items(source, &array, doc);
+    /* Where they were not found in the text, and empty where they were. */
     for (size_t i = 0; status == FERRY_OK && i < ferry_json_len(&array); i++) {
         struct ferry_json item = ferry_json_item(&array, i);
 
@@ -368,8 +416,8 @@ static enum ferry_status parse_devices(const struct ferry_json *detail, struct j
     return status;
 }
 
-static enum ferry_status parse_memory(const struct ferry_json *detail, struct ferry_document *doc,
-                                      struct json_object **kept)
+static enum ferry_status parse_memory(const struct source *source, const struct ferry_json *detail,
+                                      struct ferry_document *doc, struct json_object **kept)
 {
     static const char *const known[] = {"device_attrs", "buffers", "devices", "transport_attrs",
                                         NULL};
@@ -386,7 +434,7 @@ static enum ferry_status parse_memory(const struct ferry_json *detail, struct fe
     if (status == FERRY_OK)
         status = take_pairs(doc, -1, &pairs);
     if (status == FERRY_OK)
-        status = parse_buffers(detail, doc);
+        status = parse_buffers(source, detail, doc);
     if (status == FERRY_OK)
         status = keep_others(detail, known, kept);
     return status;
@@ -429,7 +477,8 @@ static enum ferry_status parse_type(const struct ferry_json *root)
     return ferry_json_fail(root, "type: expected \"memory\" or \"file\", found \"%s\"", type);
 }
 
-static enum ferry_status parse_root(const struct ferry_json *root, struct ferry_document *doc)
+static enum ferry_status parse_root(const struct source *source, const struct ferry_json *root,
+                                    struct ferry_document *doc)
 {
     static const char *const known[] = {"name",   "type",  "machine_id", "rpc_server_addr",
                                         "detail", "ferry", NULL};
@@ -452,7 +501,7 @@ static enum ferry_status parse_root(const struct ferry_json *root, struct ferry_
     if (status == FERRY_OK)
         status = ferry_json_object(root, "detail", &detail);
     if (status == FERRY_OK)
-        status = parse_memory(&detail, doc, &kept_detail);
+        status = parse_memory(source, &detail, doc, &kept_detail);
     if (status == FERRY_OK)
         status = parse_ferry(root, doc, &kept_ferry);
     if (status == FERRY_OK)
@@ -466,25 +515,41 @@ static enum ferry_status parse_root(const struct ferry_json *root, struct ferry_
     return status != FERRY_OK ? status : kept_status;
 }
 
+/* The document as a tree, without its buffers if they were found. */
+static enum ferry_status parse_frame(const struct source *source, struct ferry_json *root_out)
+{
+    static const char label[] = "segment document";
+    size_t tail = source->len - source->array.end;
+    FERRY_AUTO_FREE char *frame = NULL;
+
+    if (!source->split)
+        return parse_piece(label, source->text, source->len, root_out);
+    frame = malloc(source->array.start + tail);
+    if (frame == NULL)
+        return no_memory();
+    memcpy(frame, source->text, source->array.start);
+    memcpy(frame + source->array.start, source->text + source->array.end, tail);
+    return parse_piece(label, frame, source->array.start + tail, root_out);
+}
+
 enum ferry_status ferry_document_parse(const char *text, size_t len,
                                        struct ferry_document **doc_out)
 {
-    struct ferry_json_limits limits = {.text_bytes_max = FERRY_DOCUMENT_TEXT_MAX,
-                                       .memory_bytes_max = TREE_BYTES_MIN,
-                                       .depth_max = DEPTH_MAX};
     FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
+    struct source source = {.text = text, .len = len};
     struct ferry_document *doc;
     enum ferry_status status;
 
-    if (len <= FERRY_DOCUMENT_TEXT_MAX)
-        limits.memory_bytes_max += len * TREE_BYTES_PER_TEXT_BYTE;
-    if (limits.memory_bytes_max > TREE_BYTES_MAX)
-        limits.memory_bytes_max = TREE_BYTES_MAX;
-    status = ferry_json_parse(&limits, "segment document", text, len, &root);
+    if (len > FERRY_DOCUMENT_TEXT_MAX)
+        return ferry_fail(FERRY_ERR_TOO_LARGE,
+                          "segment document: %zu bytes, at most %u are allowed", len,
+                          FERRY_DOCUMENT_TEXT_MAX);
+    source.split = ferry_document_find_buffers(text, len, &source.array);
+    status = parse_frame(&source, &root);
     if (status == FERRY_OK)
         status = ferry_document_create(&doc);
     if (status == FERRY_OK) {
-        status = parse_root(&root, doc);
+        status = parse_root(&source, &root, doc);
         if (status == FERRY_OK)
             *doc_out = doc;
         else

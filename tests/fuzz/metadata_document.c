@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz the segment document: whatever parses is sorted and free of overlaps, prints, and what was
- * printed parses and prints to the same text.
+ * Fuzz the segment document: whatever parses is JSON as a whole (the reader takes it in pieces), is
+ * sorted and free of overlaps, prints, and what was printed parses and prints to the same text.
  */
 #include "fuzz.h"
 
 #include <string.h>
 
+#include "base/json.h"
 #include "metadata/document.h"
 
 static void check(const struct ferry_document *doc)
@@ -28,6 +29,19 @@ static void check(const struct ferry_document *doc)
     }
 }
 
+static void check_whole(const char *text, size_t len)
+{
+    static const struct ferry_json_limits limits = {
+        .text_bytes_max = FERRY_DOCUMENT_TEXT_MAX,
+        .memory_bytes_max = (size_t)1 << 31,
+        .depth_max = FERRY_JSON_DEPTH_MAX,
+    };
+    struct ferry_json root;
+
+    FUZZ_REQUIRE(ferry_json_parse(&limits, "whole", text, len, &root) == FERRY_OK);
+    ferry_json_free(&root);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ferry_document *doc;
@@ -39,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (ferry_document_parse((const char *)data, size, &doc) != FERRY_OK)
         return 0;
+    check_whole((const char *)data, size);
     check(doc);
     FUZZ_REQUIRE(ferry_document_print(doc, &text, &len) == FERRY_OK);
     FUZZ_REQUIRE(strlen(text) == len);

@@ -381,6 +381,85 @@ static void test_text_that_is_no_document_is_refused(void **state)
     }
 }
 
+/* The full document with the first occurrence of @from replaced. */
+static char *replaced(const char *from, const char *to)
+{
+    const char *at = strstr(full, from);
+    char *text = malloc(sizeof(full) + strlen(to));
+
+    assert_non_null(at);
+    assert_non_null(text);
+    sprintf(text, "%.*s%s%s", (int)(at - full), full, to, at + strlen(from));
+    return text;
+}
+
+/* Buffers are cut out of the text and read one by one: a wrong cut must not make wrong text right.
+ */
+static void test_the_list_of_buffers_must_be_json(void **state)
+{
+    static const struct {
+        const char *from;
+        const char *to;
+    } cases[] = {
+        {"\"buffers\":[{", "\"buffers\":[,{"},
+        {"\"internal\":false}],", "\"internal\":false},],"},
+        {"\"internal\":false}],", "\"internal\":false}},"},
+        {"\"internal\":false}],", "\"internal\":false}]],"},
+        {"\"internal\":false}],", "\"internal\":false]}],"},
+        {"\"internal\":false}],", "\"internal\":false} {}],"},
+        {"\"internal\":false}],", "\"internal\":false}],\"buffers\":[],"},
+        {"\"extra\":\"kept\"},", "\"extra\":\"kept\"}:"},
+        {"\"extra\":\"kept\"},", "\"extra\":\"kept\"},,"},
+        {"\"extra\":\"kept\"},", "\"extra\":\"kept},"},
+        {"\"extra\":\"kept\"},", "\"extra\":\"kept\\\"},"},
+        {"\"extra\":\"kept\"},", "\"extra\":\"kept\"}"},
+        {"\"extra\":\"kept\"},", "\"addr\":1},"},
+        {"\"detail\":{", "\"detail\":{\"buffers\":[],"},
+        {"\"detail\":{", "\"detail\":[],\"detail\":{"},
+        {"\"ferry\"", "\"detail\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = replaced(cases[i].from, cases[i].to);
+
+        expect_refused(text, FERRY_ERR_METADATA, "segment document");
+        free(text);
+    }
+}
+
+/* However the keys are spelled and spaced, and whatever strings look like, it is the same document.
+ */
+static void test_spelling_does_not_matter(void **state)
+{
+    static const struct {
+        const char *from;
+        const char *to;
+    } cases[] = {
+        {"\"detail\"", "\"det\\u0061il\""},
+        {"\"buffers\"", "\"\\u0062uffers\""},
+        {"\"detail\":{\"buffers\":[", " \"detail\"\t: {\n \"buffers\" :\r\n [ "},
+        {"\"internal\":false}],", "\"internal\":false}\n ] ,"},
+        {"\"name\":", "\"noise\":{\"detail\":{\"buffers\":[1]}},\"name\":"},
+        {"\"b0a1:77\"", "\"detail\\\":{\\\"buffers\\\":[\""},
+        {"\"kept\"", "\"},]}],[\\\"\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = replaced(cases[i].from, cases[i].to);
+        struct ferry_document *doc = parse(text);
+
+        assert_int_equal(doc->buffer_count, 2);
+        assert_int_equal(doc->buffers[1].addr, 140737488355328);
+        free(text);
+        text = print(doc);
+        assert_non_null(strstr(text, "\"rkey\":[4294967295,0]"));
+        free(text);
+        ferry_document_destroy(doc);
+    }
+}
+
 static void test_numbers_outside_u64_are_refused(void **state)
 {
     static const char *const numbers[] = {"18446744073709551616", "99999999999999999999", "NaN",
@@ -388,11 +467,8 @@ static void test_numbers_outside_u64_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        const char *at = strstr(full, "140737488355328");
-        char *text = malloc(sizeof(full) + 64);
+        char *text = replaced("140737488355328", numbers[i]);
 
-        sprintf(text, "%.*s%s%s", (int)(at - full), full, numbers[i],
-                at + strlen("140737488355328"));
         expect_refused(text, FERRY_ERR_METADATA, "segment document");
         free(text);
     }
@@ -566,6 +642,8 @@ int main(void)
         cmocka_unit_test(test_optional_keys_may_be_absent),
         cmocka_unit_test(test_wrong_types_are_refused_by_path),
         cmocka_unit_test(test_text_that_is_no_document_is_refused),
+        cmocka_unit_test(test_the_list_of_buffers_must_be_json),
+        cmocka_unit_test(test_spelling_does_not_matter),
         cmocka_unit_test(test_numbers_outside_u64_are_refused),
         cmocka_unit_test(test_overlapping_buffers_are_refused_by_name),
         cmocka_unit_test(test_attributes_are_replaced_and_bounded),
