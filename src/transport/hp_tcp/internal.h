@@ -323,6 +323,7 @@ struct hp_lane {
     struct ferry_op rx;
     struct ferry_op tx;
     struct ferry_timer timer;
+    bool latest_large;      /* the latest READ was too large for staging */
     bool rx_direct;         /* rx goes straight into an op's memory, or the sink */
     bool orphan_pending;    /* rx into ops[head] is being cancelled so that its owner can go */
     bool peer_closing;      /* GOODBYE was seen: send nothing more */
@@ -383,7 +384,7 @@ void ferry_hp_lane_close(struct hp_lane *lane, enum ferry_status status, int32_t
 /* Look for cancelled, expired and revoked work on this lane. */
 void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns);
 /* Earliest deadline of anything on the lane. */
-uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane);
+uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns);
 static inline bool ferry_hp_lane_has_work(const struct hp_lane *lane)
 {
     return lane->head != lane->tail || !ferry_list_empty(&lane->small_queue) ||

@@ -36,24 +36,29 @@ static uint32_t reply_header_bytes(const struct hp_lane *lane)
 
 /*
  * How much to take into staging: up to the place where a large payload begins, so that it can go
- * straight to its destination.
+ * straight to its destination; all there is room for if none is expected. On an idle lane the
+ * latest request tells what the next one will be like.
  */
-static uint32_t stage_budget(struct hp_lane *lane)
+static uint32_t stage_budget(const struct hp_lane *lane)
 {
     uint32_t header = reply_header_bytes(lane);
     uint32_t room = HP_STAGE_BYTES - lane->stage_end;
     uint64_t want = lane->payload_left;
-    uint32_t i = lane->head + (lane->payload_left > 0 ? 1 : 0);
+    bool large = lane->head == lane->tail && lane->latest_large;
 
-    for (; i != lane->tail && want < room; i++) {
-        const struct hp_op *op = ferry_hp_lane_op(lane, i);
+    if (large)
+        want = header;
+    for (uint32_t i = lane->head + (lane->payload_left > 0 ? 1 : 0);
+         i != lane->tail && want < room && !large; i++) {
+        const struct hp_op *op = &lane->ops[i & lane->op_mask];
 
         want += header;
-        if (!op->is_write && op->length > HP_COPY_MAX)
-            break;
-        if (!op->is_write)
+        large = !op->is_write && op->length > HP_COPY_MAX;
+        if (!op->is_write && !large)
             want += op->length;
     }
+    if (!large)
+        return room;
     want = want > stage_have(lane) ? want - stage_have(lane) : 0;
     if (want < header)
         want = header;

@@ -13,27 +13,30 @@
 
 enum verdict {
     KEEP,
-    STOP,
+    CANCELED,
+    EXPIRED,
     REVOKED,
 };
 
-static enum verdict judge(struct hp_lane *lane, struct hp_flow *flow, uint64_t now_ns)
+static enum verdict judge(struct hp_lane *lane, const struct hp_flow *flow, uint64_t now_ns)
 {
-    struct ferry_xfer *xfer = flow->xfer;
+    const struct ferry_xfer *xfer = flow->xfer;
 
-    if (ferry_hp_range_revoked(lane->peer->transport, xfer->local, xfer->length)) {
-        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: its memory was unregistered");
+    if (ferry_hp_range_revoked(lane->peer->transport, xfer->local, xfer->length))
         return REVOKED;
-    }
-    if (atomic_load_explicit(&xfer->cancel_asked, memory_order_relaxed)) {
-        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled");
-        return STOP;
-    }
-    if (xfer->deadline_ns <= now_ns) {
+    if (atomic_load_explicit(&xfer->cancel_asked, memory_order_relaxed))
+        return CANCELED;
+    return xfer->deadline_ns <= now_ns ? EXPIRED : KEEP;
+}
+
+static void stop(struct hp_flow *flow, enum verdict verdict)
+{
+    if (verdict == EXPIRED)
         ferry_hp_flow_fail(flow, FERRY_ERR_TIMED_OUT, ETIMEDOUT, "hp_tcp: the deadline passed");
-        return STOP;
-    }
-    return KEEP;
+    else
+        ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0,
+                           verdict == REVOKED ? "hp_tcp: its memory was unregistered"
+                                              : "hp_tcp: canceled");
 }
 
 static void scan_queue(struct hp_lane *lane, struct ferry_list *queue, uint64_t now_ns)
@@ -42,9 +45,12 @@ static void scan_queue(struct hp_lane *lane, struct ferry_list *queue, uint64_t 
 
     while (link != queue) {
         struct hp_ref *ref = FERRY_CONTAINER_OF(link, struct hp_ref, link);
+        enum verdict verdict;
 
         link = link->next;
-        if (judge(lane, ref->flow, now_ns) != KEEP) {
+        verdict = judge(lane, ref->flow, now_ns);
+        if (verdict != KEEP) {
+            stop(ref->flow, verdict);
             ferry_list_remove(&ref->link);
             ferry_hp_flow_drop(ref->flow);
         }
@@ -86,6 +92,12 @@ static void remove_unsent(struct hp_lane *lane, uint32_t index)
     ferry_hp_flow_drop(flow);
 }
 
+/* Some of the flow was not posted yet, so it cannot end as done any more. */
+static bool unclaimed(const struct hp_flow *flow)
+{
+    return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) < flow->chunk_count;
+}
+
 /* True if the entry is gone and the next one stands in its place. */
 static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
 {
@@ -100,13 +112,18 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
     if (verdict == KEEP)
         return false;
     if (unsent) {
+        stop(op->flow, verdict);
         remove_unsent(lane, index);
         return true;
     }
-    if (!op->is_write)
+    if (!op->is_write) {
+        stop(op->flow, verdict);
         disown(lane, index);
-    else if (verdict == REVOKED)
+    } else if (verdict == REVOKED) {
         ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
+    } else if (unclaimed(op->flow)) {
+        stop(op->flow, verdict); /* what was posted ends first, then the task */
+    }
     return false;
 }
 
@@ -140,7 +157,7 @@ static uint64_t queue_deadline(const struct ferry_list *queue)
     return deadline;
 }
 
-uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane)
+uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns)
 {
     uint64_t deadline = earlier(queue_deadline(&lane->small_queue),
                                 queue_deadline(&lane->bulk_queue));
@@ -149,7 +166,7 @@ uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane)
         const struct hp_op *op = &lane->ops[i & lane->op_mask];
 
         /* One that has passed is in hand already. */
-        if (!op->orphan && !atomic_load_explicit(&op->flow->stopped, memory_order_relaxed))
+        if (!op->orphan && op->flow->xfer->deadline_ns > now_ns)
             deadline = earlier(deadline, op->flow->xfer->deadline_ns);
     }
     return deadline;

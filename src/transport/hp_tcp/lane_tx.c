@@ -61,6 +61,7 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
         lane->progress_ns = op->begun_ns;
     lane->tail++;
     lane->inflight_bytes += op->length;
+    lane->latest_large = !op->is_write && op->length > HP_COPY_MAX;
     if (op->is_write)
         lane->write_outstanding = true;
 }

@@ -144,9 +144,20 @@ static void assign(struct parcels *parcels, struct hp_flow *flow)
         add_ref(parcels, flow, i, &peer->lanes[(first + i) % peer->lane_count]);
 }
 
+/* True in a callback of one of our workers: there, jobs must not run inside the post. */
+static bool in_callback(const struct hp_transport *transport)
+{
+    for (uint32_t i = 0; i < transport->worker_count; i++) {
+        if (ferry_worker_is_current(transport->workers[i].worker))
+            return true;
+    }
+    return false;
+}
+
 static void post(struct hp_transport *transport, struct parcels *parcels)
 {
     uint32_t left = parcels->used;
+    bool inline_ok = !in_callback(transport);
 
     for (uint32_t i = 0; i < transport->worker_count && left > 0; i++) {
         struct hp_ref *ref = parcels->first[i];
@@ -155,7 +166,7 @@ static void post(struct hp_transport *transport, struct parcels *parcels)
             continue;
         left--;
         /* The last one may run right here if nobody drives that worker. */
-        ferry_worker_post(transport->workers[i].worker, &ref->job, left == 0);
+        ferry_worker_post(transport->workers[i].worker, &ref->job, inline_ok && left == 0);
     }
 }
 

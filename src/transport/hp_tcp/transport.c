@@ -73,13 +73,13 @@ static void wait_for_none(struct hp_transport *transport, _Atomic uint32_t *word
 
 /* ---- scans ---- */
 
-static uint64_t earliest_deadline(const struct hp_worker *worker)
+static uint64_t earliest_deadline(const struct hp_worker *worker, uint64_t now_ns)
 {
     uint64_t deadline = FERRY_NO_DEADLINE;
 
     for (const struct ferry_list *l = worker->lanes.next; l != &worker->lanes; l = l->next) {
         uint64_t lane = ferry_hp_lane_next_deadline(
-            FERRY_CONTAINER_OF(l, const struct hp_lane, worker_link));
+            FERRY_CONTAINER_OF(l, const struct hp_lane, worker_link), now_ns);
 
         if (lane < deadline)
             deadline = lane;
@@ -119,7 +119,7 @@ static void scan(struct hp_worker *worker)
         ferry_hp_session_scan(ferry_hp_session_of_link(link)); /* may free it */
     }
     ferry_hp_worker_flush(worker);
-    now = earliest_deadline(worker);
+    now = earliest_deadline(worker, now);
     if (now < FERRY_NO_DEADLINE &&
         ferry_reactor_arm(reactor, &worker->deadline_timer, now) != FERRY_OK)
         ferry_hp_admission_fail(&worker->transport->admission, "no memory for a timer");
