@@ -153,6 +153,15 @@ static void print_escaped(const char *text)
     }
 }
 
+/* Help texts begin in lower case, since most are shown behind a colon. */
+static void print_sentence(const char *text)
+{
+    if (*text >= 'a' && *text <= 'z')
+        putchar(*text++ - 'a' + 'A');
+    print_escaped(text);
+    putchar('.');
+}
+
 static void show_man(void *arg, const struct ferry_config_entry *entry)
 {
     (void)arg;
@@ -161,8 +170,8 @@ static void show_man(void *arg, const struct ferry_config_entry *entry)
     putchar('*');
     print_escaped(entry->name);
     printf("* (%s%s%s)\n\t", entry->type, entry->unit[0] != '\0' ? ", " : "", entry->unit);
-    print_escaped(entry->help);
-    fputs(".++\n\tExpected: ", stdout);
+    print_sentence(entry->help);
+    fputs("\n\n\tExpected: ", stdout);
     print_escaped(entry->expected);
     fputs(". Default: ", stdout);
     print_escaped(entry->default_value[0] != '\0' ? entry->default_value : "empty");

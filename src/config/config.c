@@ -60,11 +60,6 @@ static void check_option(const struct ferry_option *option)
     }
 }
 
-static const char *default_text(const struct ferry_option *option)
-{
-    return option->default_value != NULL ? option->default_value : "";
-}
-
 static enum ferry_status setting_init(struct ferry_setting *setting, const char *component,
                                       const struct ferry_option *option)
 {
@@ -76,11 +71,16 @@ static enum ferry_status setting_init(struct ferry_setting *setting, const char 
     if (setting->environment == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "configuration: out of memory");
 
-    enum ferry_status status = ferry_value_from_text(option, setting->name, default_text(option),
-                                                     &setting->value);
+    const char *text = option->default_value != NULL ? option->default_value : "";
+    enum ferry_status status = ferry_value_from_text(option, setting->name, text, &setting->value);
 
     FERRY_ASSERT(status == FERRY_OK || status == FERRY_ERR_NO_MEMORY);
-    return status;
+    if (status != FERRY_OK)
+        return status;
+    setting->default_text = strdup(setting->value.text);
+    return setting->default_text != NULL
+               ? FERRY_OK
+               : ferry_fail(FERRY_ERR_NO_MEMORY, "configuration: out of memory");
 }
 
 /* Two settings with one name or one variable could not be told apart. */
@@ -148,6 +148,7 @@ void ferry_config_destroy(struct ferry_config *config)
         ferry_value_fini(&setting->value);
         free(setting->name);
         free(setting->environment);
+        free(setting->default_text);
         free(setting->origin_detail);
     }
     free(config->settings);
@@ -161,9 +162,10 @@ static enum ferry_status setting_copy(const struct ferry_setting *setting,
     copy->origin = setting->origin;
     copy->name = strdup(setting->name);
     copy->environment = strdup(setting->environment);
+    copy->default_text = strdup(setting->default_text);
     if (setting->origin_detail != NULL)
         copy->origin_detail = strdup(setting->origin_detail);
-    if (copy->name == NULL || copy->environment == NULL ||
+    if (copy->name == NULL || copy->environment == NULL || copy->default_text == NULL ||
         (setting->origin_detail != NULL && copy->origin_detail == NULL))
         return ferry_fail(FERRY_ERR_NO_MEMORY, "configuration: out of memory");
     return ferry_value_copy(&setting->value, &copy->value);
@@ -291,7 +293,7 @@ void ferry_config_each(const struct ferry_config *config, ferry_config_each_fn *
             .type = ferry_option_type_name(option->type),
             .unit = option->unit != NULL ? option->unit : "",
             .value = shown(setting, setting->value.text),
-            .default_value = shown(setting, default_text(option)),
+            .default_value = shown(setting, setting->default_text),
             .expected = expected,
             .help = option->help != NULL ? option->help : "",
             .environment = setting->environment,

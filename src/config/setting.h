@@ -38,6 +38,7 @@ struct ferry_setting {
     const struct ferry_option *option;
     char *name;
     char *environment;
+    char *default_text; /* as the value prints it */
     /* one thread at a time per configuration */
     struct ferry_value value;
     enum ferry_config_origin origin;
