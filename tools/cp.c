@@ -363,7 +363,7 @@ static int open_and_copy(const struct ferry_config *config, struct arguments *ar
             exit_status = copy(arguments, mover);
             ferry_segment_close(mover->engine, mover->segment);
         } else {
-            exit_status = ferry_cli_fail(status, arguments->place.name);
+            exit_status = ferry_cli_fail(status, "");
         }
         exit_status = ferry_cli_close(mover->engine, exit_status);
     }

@@ -15,7 +15,6 @@
 
 struct arguments {
     struct ferry_cli cli;
-    const char *verb;
     const char *name;
 };
 
@@ -32,9 +31,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "unknown verb \"%s\": expected show", arg);
         if (state->arg_num > 1)
             argp_error(state, "unexpected argument \"%s\"", arg);
-        if (state->arg_num == 0)
-            arguments->verb = arg;
-        else
+        if (state->arg_num == 1 && arg[0] == '\0')
+            argp_error(state, "NAME is empty");
+        if (state->arg_num == 1)
             arguments->name = arg;
         return 0;
     case ARGP_KEY_END:
@@ -134,7 +133,7 @@ static int open_and_show(const struct ferry_config *config, const struct argumen
         exit_status = show(engine, arguments, segment);
         ferry_segment_close(engine, segment);
     } else {
-        exit_status = ferry_cli_fail(status, arguments->name);
+        exit_status = ferry_cli_fail(status, "");
     }
     return ferry_cli_close(engine, exit_status);
 }
