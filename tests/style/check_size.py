@@ -14,6 +14,8 @@ FILE_LINES_MAX = 800
 COLUMNS_MAX = 100
 # Longer files that are one subject, each with the reason.
 LONG_FILES = {}
+# Callbacks whose signature a foreign library dictates.
+FOREIGN_CALLBACKS = {"ferry_control_on_request": "MHD_AccessHandlerCallback"}
 
 
 def functions(text):
@@ -53,7 +55,8 @@ def main():
         for start, end, signature in functions(text):
             if end - start > allowed:
                 report.add(path, start, "function of %d lines, %d allowed" % (end - start, allowed))
-            if parameter_count(signature) > PARAMETERS_MAX:
+            foreign = any(name + "(" in signature for name in FOREIGN_CALLBACKS)
+            if parameter_count(signature) > PARAMETERS_MAX and not foreign:
                 report.add(path, start, "%d parameters, %d allowed" % (parameter_count(signature), PARAMETERS_MAX))
         lines = text.splitlines()
         if len(lines) > FILE_LINES_MAX and path not in LONG_FILES:
