@@ -420,11 +420,14 @@ static bool parse_url(CURLU *url, const char *text, struct ferry_hostport *place
     return ferry_hostport_parse(whole, 0, FERRY_HOSTPORT_NEED_PORT, place) == FERRY_OK;
 }
 
+/* What stands in front of an '@' is nobody's business. */
 static enum ferry_status fail_url(const char *url)
 {
+    bool secret = strchr(url, '@') != NULL;
+
     return ferry_fail(FERRY_ERR_INVALID,
                       "\"%.200s\" is no URL that can be called; expected http://host:port/path",
-                      url);
+                      secret ? "..." : url);
 }
 
 enum ferry_status ferry_http_url_check(const char *url)
