@@ -103,33 +103,34 @@ class Run:
 
 # Meson's suites.
 
+REASON = re.compile(r"^(?:SKIP|NOT PROVED): (.*)$", re.M)
+
+
 def case_counts(text):
-    """(passed, failed, names of skipped) test cases that a cmocka program reports."""
+    """(passed, failed, [(name, reason) of each skipped]) of the test cases that a cmocka program reports."""
     def sum_of(word):
         return sum(int(n) for n in re.findall(r"\[  %s  \] (\d+) test\(s\)" % word, text))
-    skipped = re.findall(r"^\[  SKIPPED \] (?!\d+ test)(\S+)$", text, re.M)
-    return sum_of("PASSED"), sum_of("FAILED"), sorted(set(skipped))
-
-
-def skip_reason(text):
-    found = re.findall(r"^SKIP: (.*)$", text, re.M)
-    return found[0] if found else "no reason given"
+    skipped = {}
+    for case in re.finditer(r"^\[ RUN      \] (\S+)$(.*?)(?=^\[ RUN      \]|^\[=====|\Z)", text, re.M | re.S):
+        if re.search(r"^\[  SKIPPED \] ", case.group(2), re.M):
+            reasons = REASON.findall(case.group(2))
+            skipped[case.group(1)] = reasons[0] if reasons else "no reason given"
+    return sum_of("PASSED"), sum_of("FAILED"), sorted(skipped.items())
 
 
 def take_meson_row(tally, row, folder):
     text = (row.get("stdout") or "") + "\n" + (row.get("stderr") or "")
     passed, failed, skipped = case_counts(text)
     name, result = "%s (%s)" % (row["name"], folder), row["result"]
-    reasons = re.findall(r"^SKIP: (.*)$", text, re.M)
-    for i, case in enumerate(skipped):
-        tally.skip(name + ": " + case, reasons[i] if i < len(reasons) else "no reason given")
+    for case, reason in skipped:
+        tally.skip(name + ": " + case, reason)
     if result in ("OK", "EXPECTEDFAIL"):
-        tally.ok(max(1, passed) if not skipped or passed else passed)
+        tally.ok(passed if passed or skipped else 1)
         if not skipped:
-            for reason in reasons:
+            for reason in REASON.findall(text):
                 tally.skip(name, reason)
     elif result == "SKIP":
-        tally.skip(name, skip_reason(text))
+        tally.skip(name, (REASON.findall(text) or ["no reason given"])[0])
     else:
         tally.ok(passed)
         tally.fail(name + ": " + result, text[-4000:], max(1, failed))

@@ -36,6 +36,27 @@ def test_cases_are_counted(runner):
     assert tally_of(runner, result="FAIL", stdout=failed) == (2, 1, 0)
 
 
+def test_a_skipped_case_keeps_its_own_reason(runner):
+    text = """[==========] Running 3 test(s).
+[ RUN      ] test_a
+[  SKIPPED ] test_a
+[ RUN      ] test_b
+SKIP: no network here
+[  SKIPPED ] test_b
+[ RUN      ] test_c
+[       OK ] test_c
+[==========] 3 test(s) run.
+[  PASSED  ] 1 test(s).
+[  SKIPPED ] 2 test(s), listed below:
+[  SKIPPED ] test_a
+[  SKIPPED ] test_b
+"""
+    tally = runner.Tally()
+    runner.take_meson_row(tally, {"name": "unit_x", "result": "OK", "stdout": text}, "b")
+    assert (tally.passed, tally.failed) == (1, 0)
+    assert tally.skips == [("unit_x (b): test_a", "no reason given"), ("unit_x (b): test_b", "no network here")]
+
+
 @pytest.mark.parametrize("result", ["FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"])
 def test_a_program_that_dies_without_a_word_failed(runner, result):
     assert tally_of(runner, result=result) == (0, 1, 0)

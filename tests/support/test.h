@@ -45,6 +45,13 @@ static inline void test_expect_status(enum ferry_status got, enum ferry_status w
     _fail(file, line);
 }
 
+/* Leave a test out, with the reason that the run prints under "not proved". */
+#define test_skip(reason)                                                                          \
+    do {                                                                                           \
+        print_message("SKIP: %s\n", (reason));                                                     \
+        skip();                                                                                    \
+    } while (0)
+
 /* CLOCK_MONOTONIC in nanoseconds, the clock of every deadline. */
 static inline uint64_t test_now_ns(void)
 {
