@@ -103,16 +103,17 @@ static void advise_uring(struct ferry_finding *finding, int err)
 
     finding->verdict = FERRY_VERDICT_WARN;
     snprintf(finding->found, sizeof(finding->found), "not available: %s", strerror(err));
-    if (read_numbers("/proc/sys/kernel/io_uring_disabled", &disabled, 1) == 1 && disabled > 0)
+    if (read_numbers("/proc/sys/kernel/io_uring_disabled", &disabled, 1) == 1 && disabled > 0) {
         advice = "epoll is used instead; `sysctl kernel.io_uring_disabled=0' allows it";
-    else if (err == EPERM || err == EACCES)
+    } else if (err == EPERM || err == EACCES) {
         advice =
             "epoll is used instead; the container's seccomp profile has to allow io_uring_setup, "
             "io_uring_enter and io_uring_register";
-    else if (err == ENOMEM)
+    } else if (err == ENOMEM) {
         advice = "epoll is used instead; `ulimit -l unlimited' gives the rings room";
-    else if (err == ENOSYS)
+    } else if (err == ENOSYS) {
         advice = "epoll is used instead; this kernel has no io_uring";
+    }
     snprintf(finding->advice, sizeof(finding->advice), "%s", advice);
 }
 
@@ -148,15 +149,16 @@ static void check_buffer(struct ferry_findings *findings, const char *name, cons
     if (numbers[count - 1] >= BUFFER_WANTED)
         return;
     finding->verdict = FERRY_VERDICT_WARN;
-    if (count == 3)
+    if (count == 3) {
         snprintf(finding->advice, sizeof(finding->advice),
                  "a fast or long link needs more: `sysctl -w %s=\"%" PRIu64 " %" PRIu64 " %" PRIu64
                  "\"'",
                  sysctl, numbers[0], numbers[1], BUFFER_WANTED);
-    else
+    } else {
         snprintf(finding->advice, sizeof(finding->advice),
                  "a fast or long link needs more: `sysctl -w %s=%" PRIu64 "'", sysctl,
                  BUFFER_WANTED);
+    }
 }
 
 static void check_autotuning(struct ferry_findings *findings)

@@ -41,9 +41,10 @@ static enum ferry_status open_trial(struct trial *trial, const struct ferry_conf
 
     if (status == FERRY_OK)
         status = ferry_engine_open(&options, &trial->client);
-    if (status == FERRY_OK)
+    if (status == FERRY_OK) {
         status = ferry_memory_alloc(trial->server, LENGTH, NULL, FERRY_PERMISSION_READ_WRITE,
                                     &memory);
+    }
     if (status != FERRY_OK)
         return status;
     trial->target = memory;
@@ -139,11 +140,12 @@ void ferry_check_transfer(struct ferry_findings *findings, const struct ferry_co
         status = move(&trial, &wrong);
     if (status != FERRY_OK || wrong != NULL) {
         finding->verdict = FERRY_VERDICT_BROKEN;
-        if (wrong != NULL)
+        if (wrong != NULL) {
             snprintf(finding->found, sizeof(finding->found), "a %s moved wrong bytes", wrong);
-        else
+        } else {
             snprintf(finding->found, sizeof(finding->found), "%.200s (%s)", ferry_last_error_text(),
                      ferry_status_name(status));
+        }
         snprintf(finding->advice, sizeof(finding->advice),
                  "`ferry info' says which transports there are; --set log_level=debug says more");
     } else {

@@ -72,10 +72,11 @@ int ferry_cli_fail(enum ferry_status status, const char *what)
 
     if (text[0] == '\0')
         text = ferry_status_text(status);
-    if (what[0] != '\0')
+    if (what[0] != '\0') {
         ferry_cli_say("%s: %s (%s)", what, text, ferry_status_name(status));
-    else
+    } else {
         ferry_cli_say("%s (%s)", text, ferry_status_name(status));
+    }
     return ferry_status_group(status) == FERRY_GROUP_CALLER && status != FERRY_ERR_NOT_FOUND &&
                    status != FERRY_ERR_EXISTS
                ? FERRY_EXIT_USAGE
@@ -185,15 +186,16 @@ static bool is_leaf(struct json_object *value)
 
 static void print_leaf(struct json_object *value)
 {
-    if (json_object_is_type(value, json_type_boolean))
+    if (json_object_is_type(value, json_type_boolean)) {
         puts(json_object_get_boolean(value) ? "yes" : "no");
-    else if (json_object_is_type(value, json_type_double))
+    } else if (json_object_is_type(value, json_type_double)) {
         printf("%.6g\n", json_object_get_double(value));
-    else if (json_object_is_type(value, json_type_int) &&
-             json_object_get_uint64(value) == UINT64_MAX)
+    } else if (json_object_is_type(value, json_type_int) &&
+               json_object_get_uint64(value) == UINT64_MAX) {
         puts("unlimited");
-    else
+    } else {
         puts(value != NULL ? json_object_get_string(value) : "-");
+    }
 }
 
 /* Nothing to say: "", [], {}. */
@@ -342,8 +344,9 @@ void ferry_cli_print_buffers(const struct ferry_segment_buffer *buffers, size_t 
 
     printf("%5s  %-18s  %20s  %10s  %-10s  %s\n", "index", "address", "bytes", "", "location",
            "permission");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         printf("%5zu  0x%016" PRIx64 "  %20" PRIu64 "  %10s  %-10s  %s\n", i, buffers[i].addr,
                buffers[i].length, ferry_cli_size(buffers[i].length, size), buffers[i].location,
                ferry_cli_permission_name(buffers[i].permission));
+    }
 }

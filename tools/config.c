@@ -135,12 +135,13 @@ static void show(void *arg, const struct ferry_config_entry *entry)
     if (is_default && strcmp(entry->type, "ignored") == 0 && arguments->name_count == 0 &&
         !arguments->cli.json)
         return;
-    if (arguments->cli.json)
+    if (arguments->cli.json) {
         print_json(entry);
-    else if (arguments->name_count > 0)
+    } else if (arguments->name_count > 0) {
         print_details(entry);
-    else
+    } else {
         print_row(entry);
+    }
 }
 
 /* scdoc reads these characters as markup. */

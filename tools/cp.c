@@ -59,9 +59,10 @@ static const struct argp_option options[] = {
 static void parse_size_in(struct argp_state *state, const char *flag, const char *arg, uint64_t max,
                           uint64_t *bytes_out)
 {
-    if (!ferry_cli_parse_size(arg, bytes_out) || *bytes_out > max)
+    if (!ferry_cli_parse_size(arg, bytes_out) || *bytes_out > max) {
         argp_error(state, "%s %s: expected " FERRY_CLI_SIZE_HELP ", at most %" PRIu64 " bytes",
                    flag, arg, max);
+    }
 }
 
 /* Exactly one of the two is a place in a segment. */
@@ -75,15 +76,17 @@ static void check_ends(struct arguments *arguments, struct argp_state *state)
     enum ferry_place_kind from = ferry_place_parse(arguments->source, &source);
     enum ferry_place_kind to = ferry_place_parse(arguments->destination, &destination);
 
-    if (from == FERRY_PLACE_WRONG || to == FERRY_PLACE_WRONG)
+    if (from == FERRY_PLACE_WRONG || to == FERRY_PLACE_WRONG) {
         argp_error(state, "%s: expected ferry://" FERRY_PLACE_HELP,
                    from == FERRY_PLACE_WRONG ? arguments->source : arguments->destination);
-    if ((from == FERRY_PLACE_SEGMENT) == (to == FERRY_PLACE_SEGMENT))
+    }
+    if ((from == FERRY_PLACE_SEGMENT) == (to == FERRY_PLACE_SEGMENT)) {
         argp_error(
             state,
             "%s, %s: expected one file and one place in a segment, HOST:PORT/[INDEX][+OFFSET] "
             "or ferry://" FERRY_PLACE_HELP,
             arguments->source, arguments->destination);
+    }
     arguments->upload = to == FERRY_PLACE_SEGMENT;
     arguments->place = arguments->upload ? destination : source;
     arguments->path = arguments->upload ? arguments->source : arguments->destination;
@@ -123,10 +126,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (state->arg_num > 1)
             argp_error(state, "unexpected argument \"%s\"", arg);
-        if (state->arg_num == 0)
+        if (state->arg_num == 0) {
             arguments->source = arg;
-        else
+        } else {
             arguments->destination = arg;
+        }
         return 0;
     case ARGP_KEY_END:
         check_ends(arguments, state);
@@ -275,9 +279,10 @@ static int move(struct arguments *arguments, struct ferry_mover *mover)
     mover->progress = &progress;
     ferry_progress_begin(&progress, arguments->upload ? "write" : "read", mover->length, bar);
     exit_status = ferry_mover_open(mover);
-    if (exit_status == FERRY_EXIT_OK)
+    if (exit_status == FERRY_EXIT_OK) {
         exit_status = ferry_mover_run(mover, arguments->upload ? FERRY_MOVER_UPLOAD
                                                                : FERRY_MOVER_DOWNLOAD);
+    }
     seconds = (double)(ferry_cli_now_ns() - begun_ns) / 1e9;
     ferry_progress_end(&progress);
     if (exit_status == FERRY_EXIT_OK && arguments->verify) {

@@ -65,8 +65,10 @@ static void add_part(struct arguments *arguments, struct argp_state *state, stru
     struct part *parts = realloc(arguments->parts,
                                  (arguments->part_count + 1) * sizeof(*arguments->parts));
 
-    if (parts == NULL)
+    if (parts == NULL) {
         argp_failure(state, FERRY_EXIT_ENVIRONMENT, ENOMEM, "--memory");
+        return; /* not reached: it exits */
+    }
     arguments->parts = parts;
     arguments->parts[arguments->part_count++] = part;
 }
@@ -110,12 +112,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         add_part(arguments, state, (struct part){.text = arg, .path = arg});
         return 0;
     case KEY_PERMISSION:
-        if (strcmp(arg, "read-only") == 0)
+        if (strcmp(arg, "read-only") == 0) {
             arguments->permission = FERRY_PERMISSION_READ_ONLY;
-        else if (strcmp(arg, "read-write") == 0)
+        } else if (strcmp(arg, "read-write") == 0) {
             arguments->permission = FERRY_PERMISSION_READ_WRITE;
-        else
+        } else {
             argp_error(state, "--permission %s: expected read-only or read-write", arg);
+        }
         return 0;
     case 'n':
         arguments->name = arg;

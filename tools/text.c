@@ -75,21 +75,23 @@ const char *ferry_cli_size(uint64_t bytes, char buf[FERRY_CLI_TEXT_SIZE])
         value /= 1024;
         unit++;
     }
-    if (value == (double)(uint64_t)value || value >= 100)
+    if (value == (double)(uint64_t)value || value >= 100) {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%.0f %s", value, units[unit]);
-    else
+    } else {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%.*f %s", value >= 10 ? 1 : 2, value, units[unit]);
+    }
     return buf;
 }
 
 const char *ferry_cli_rate(double bytes_per_s, char buf[FERRY_CLI_TEXT_SIZE])
 {
-    if (bytes_per_s >= 1e9)
+    if (bytes_per_s >= 1e9) {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%.2f GB/s", bytes_per_s / 1e9);
-    else if (bytes_per_s >= 1e6)
+    } else if (bytes_per_s >= 1e6) {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%.1f MB/s", bytes_per_s / 1e6);
-    else
+    } else {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%.1f kB/s", bytes_per_s / 1e3);
+    }
     return buf;
 }
 
@@ -102,11 +104,12 @@ const char *ferry_cli_duration(double seconds, char buf[FERRY_CLI_TEXT_SIZE])
     }
     unsigned total = (unsigned)(seconds + 0.5);
 
-    if (total >= 3600)
+    if (total >= 3600) {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%u:%02u:%02u", total / 3600, total / 60 % 60,
                  total % 60);
-    else
+    } else {
         snprintf(buf, FERRY_CLI_TEXT_SIZE, "%u:%02u", total / 60, total % 60);
+    }
     return buf;
 }
 

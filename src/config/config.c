@@ -31,10 +31,11 @@ static char *environment_name(const char *name)
     if (asprintf(&variable, "FERRY_%s", name) < 0)
         return NULL;
     for (char *at = variable; *at != '\0'; at++) {
-        if (*at >= 'a' && *at <= 'z')
+        if (*at >= 'a' && *at <= 'z') {
             *at = (char)(*at - 'a' + 'A');
-        else if (*at == '.')
+        } else if (*at == '.') {
             *at = '_';
+        }
     }
     return variable;
 }
@@ -237,9 +238,10 @@ enum ferry_status ferry_config_set(struct ferry_config *config, const char *name
 
     if (config == NULL || name == NULL || value == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "configuration: a name or a value is NULL");
-    if (origin != FERRY_ORIGIN_API && origin != FERRY_ORIGIN_COMMAND_LINE)
+    if (origin != FERRY_ORIGIN_API && origin != FERRY_ORIGIN_COMMAND_LINE) {
         return ferry_fail(FERRY_ERR_INVALID, "%.128s: values can be set as API or command line",
                           name);
+    }
     if (!ferry_config_normalize(name, normal))
         return ferry_config_fail_unknown(config, name, name);
 
@@ -314,16 +316,18 @@ enum ferry_status ferry_config_get(const struct ferry_config *config, const char
     buf[0] = '\0';
     if (ferry_config_normalize(name, normal))
         setting = ferry_config_find(config, normal);
-    if (setting == NULL)
+    if (setting == NULL) {
         return ferry_fail(FERRY_ERR_NOT_FOUND, "%.128s: no such setting; the nearest is %s", name,
                           ferry_config_nearest(config, name, false));
+    }
 
     const char *text = shown(setting, setting->value.text);
     int len = snprintf(buf, buf_len, "%s", text);
 
-    if (len < 0 || (size_t)len >= buf_len)
+    if (len < 0 || (size_t)len >= buf_len) {
         return ferry_fail(FERRY_ERR_TOO_LARGE, "%s: %zu bytes of text do not fit into %zu",
                           setting->name, strlen(text) + 1, buf_len);
+    }
     return FERRY_OK;
 }
 

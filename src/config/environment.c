@@ -56,7 +56,7 @@ static bool is_unbuilt_enable(const struct ferry_config *config, const char *var
         return false;
     for (const char *at = variable + head_len;
          at < variable + len - tail_len && used < FERRY_CONFIG_NAME_MAX; at++)
-        name[used++] = *at >= 'A' && *at <= 'Z' ? (char)(*at - 'A' + 'a') : *at;
+        name[used++] = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
     name[used] = '\0';
     return ferry_config_unbuilt_len(config, name) == used;
 }
@@ -113,13 +113,15 @@ static enum ferry_status stage_force_tcp(struct ferry_stage *stage)
     if (text == NULL || setting == NULL || text[0] == '\0' || strcmp(text, "0") == 0 ||
         strcmp(text, "false") == 0)
         return FERRY_OK;
-    if (strcmp(text, "1") != 0 && strcmp(text, "true") != 0)
+    if (strcmp(text, "1") != 0 && strcmp(text, "true") != 0) {
         return ferry_fail(FERRY_ERR_CONFIG,
                           "MC_FORCE_TCP: expected 1, true, 0 or false, found \"%.64s\"", text);
-    if (!ferry_config_is_section(stage->config, "transports.tcp"))
+    }
+    if (!ferry_config_is_section(stage->config, "transports.tcp")) {
         return ferry_fail(FERRY_ERR_CONFIG,
                           "MC_FORCE_TCP=%s: this build has no transport tcp; expected 0 or false",
                           text);
+    }
 
     enum ferry_status status = ferry_value_from_text(setting->option, "MC_FORCE_TCP", "tcp",
                                                      &value);
@@ -144,9 +146,10 @@ static enum ferry_status stage_named_file(struct ferry_config *config, struct fe
     enum ferry_status status;
 
     if (path != NULL) {
-        if (path[0] == '\0')
+        if (path[0] == '\0') {
             return ferry_fail(FERRY_ERR_CONFIG,
                               PREFIX "CONFIG: expected the name of a file, found \"\"");
+        }
         status = ferry_stage_init(stage, config, FERRY_ORIGIN_FILE, path);
         return status == FERRY_OK ? ferry_stage_file(stage, path) : status;
     }

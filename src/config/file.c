@@ -143,10 +143,11 @@ enum ferry_status ferry_stage_text(struct ferry_stage *stage, const char *json, 
 
     if (strnlen(json, len) == 0)
         return ferry_fail(FERRY_ERR_CONFIG, "%s: empty; expected a JSON object", stage->label);
-    if (len >= 3 && memcmp(json, "\xef\xbb\xbf", 3) == 0)
+    if (len >= 3 && memcmp(json, "\xef\xbb\xbf", 3) == 0) {
         return ferry_fail(FERRY_ERR_CONFIG,
                           "%s: starts with a byte-order mark; expected UTF-8 without one",
                           stage->label);
+    }
 
     enum ferry_status status = ferry_json_parse(&file_limits, stage->label, json, len, &root);
 
@@ -197,9 +198,10 @@ static enum ferry_status read_all(int fd, const char *path, char *buf, size_t *l
         }
         if (errno != EAGAIN && errno != EINTR)
             return unreadable(path, errno);
-        if (!wait_readable(fd, deadline_ns))
+        if (!wait_readable(fd, deadline_ns)) {
             return ferry_fail(FERRY_ERR_CONFIG, "%.200s: no end of the text within %d ms", path,
                               PIPE_TIMEOUT_MS);
+        }
     }
     return ferry_fail(FERRY_ERR_CONFIG, "%.200s: longer than %u bytes", path,
                       FERRY_CONFIG_FILE_BYTES_MAX);

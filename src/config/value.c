@@ -38,10 +38,11 @@ static FERRY_COLD enum ferry_status wrong_text(const struct ferry_option *option
 {
     char found[FOUND_SIZE];
 
-    if (option->type == FERRY_OPTION_SECRET)
+    if (option->type == FERRY_OPTION_SECRET) {
         snprintf(found, sizeof(found), "%zu bytes", strlen(text));
-    else
+    } else {
         snprintf(found, sizeof(found), "\"%.64s\"%s", text, strlen(text) > 64 ? "..." : "");
+    }
     return wrong(option, where, found);
 }
 
@@ -96,10 +97,11 @@ static enum ferry_status print_number(const struct ferry_option *option, struct 
         ferry_size_format(value->number, buf, sizeof(buf));
         break;
     default:
-        if (option->type == FERRY_OPTION_AUTO && value->number == 0)
+        if (option->type == FERRY_OPTION_AUTO && value->number == 0) {
             text = "auto";
-        else
+        } else {
             snprintf(buf, sizeof(buf), "%" PRIu64, value->number);
+        }
     }
     value->text = strdup(text);
     return value->text != NULL ? FERRY_OK : no_memory();
