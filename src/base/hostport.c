@@ -58,7 +58,7 @@ static bool is_numeric_label(const char *label, size_t len)
 
     if (len > 1 && label[0] == '0' && (label[1] | 0x20) == 'x') {
         for (i = 2; i < len; i++) {
-            char c = label[i] | 0x20;
+            int c = label[i] | 0x20;
 
             if (!is_digit(label[i]) && !(c >= 'a' && c <= 'f'))
                 return false;
@@ -200,10 +200,11 @@ enum ferry_status ferry_hostport_parse(const char *text, uint16_t default_port, 
     if (why != NULL)
         return refuse(text, why);
     if (rest[0] == ':') {
-        if (!parse_port(rest + 1, (flags & FERRY_HOSTPORT_ZERO_PORT) != 0, &place.port))
+        if (!parse_port(rest + 1, (flags & FERRY_HOSTPORT_ZERO_PORT) != 0, &place.port)) {
             return refuse(text, (flags & FERRY_HOSTPORT_ZERO_PORT) != 0
                                     ? "the port is no number 0..65535"
                                     : "the port is no number 1..65535");
+        }
         place.port_given = true;
     } else if ((flags & FERRY_HOSTPORT_NEED_PORT) != 0) {
         return refuse(text, "the port is missing (an IPv6 address with a port needs brackets)");
@@ -214,14 +215,15 @@ enum ferry_status ferry_hostport_parse(const char *text, uint16_t default_port, 
 
 enum ferry_status ferry_host_parse(const char *text, struct ferry_hostport *place_out)
 {
-    struct ferry_hostport place;
+    struct ferry_hostport place = {0};
     enum ferry_status status = ferry_hostport_parse(text, 0, 0, &place);
 
     if (status != FERRY_OK)
         return status;
-    if (place.port_given)
+    if (place.port_given) {
         return ferry_fail(FERRY_ERR_INVALID, "\"%.160s\" is not a host: a port is not allowed here",
                           text);
+    }
     *place_out = place;
     return FERRY_OK;
 }
@@ -238,11 +240,12 @@ void ferry_hostport_format_url(const struct ferry_hostport *place, char *buf, si
 {
     const char *percent = strchr(place->host, '%');
 
-    if (percent == NULL)
+    if (percent == NULL) {
         ferry_hostport_format(place, buf, size);
-    else
+    } else {
         snprintf(buf, size, "[%.*s%%25%s]:%u", (int)(percent - place->host), place->host,
                  percent + 1, place->port);
+    }
 }
 
 /* The address without its zone. */
@@ -277,9 +280,10 @@ static enum ferry_status zone_index(const struct ferry_hostport *place, uint32_t
         if (*digit != '\0')
             index = 0;
     }
-    if (index == 0)
+    if (index == 0) {
         return ferry_fail(FERRY_ERR_INVALID, "\"%s\": this host has no interface \"%s\"",
                           place->host, percent + 1);
+    }
     *index_out = index;
     return FERRY_OK;
 }

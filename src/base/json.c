@@ -226,10 +226,11 @@ static void describe(struct json_object *value, char *buf, size_t size)
         snprintf(buf, size, "%s", json_object_get_boolean(value) ? "true" : "false");
         break;
     case json_type_int:
-        if (json_object_get_int64(value) < 0)
+        if (json_object_get_int64(value) < 0) {
             snprintf(buf, size, "%" PRId64, json_object_get_int64(value));
-        else
+        } else {
             snprintf(buf, size, "%" PRIu64, json_object_get_uint64(value));
+        }
         break;
     case json_type_double:
         snprintf(buf, size, "a number with a fraction or an exponent");
@@ -589,15 +590,17 @@ enum ferry_status ferry_json_print(struct json_object *value, size_t len_max, ch
 
     if (text == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "no memory to print a JSON document");
-    if (len > len_max)
+    if (len > len_max) {
         return ferry_fail(FERRY_ERR_TOO_LARGE,
                           "a JSON document of %zu bytes, at most %zu are allowed", len, len_max);
+    }
 
     char *copy = malloc(len + 1);
 
-    if (copy == NULL)
+    if (copy == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "no memory to print a JSON document of %zu bytes",
                           len);
+    }
     memcpy(copy, text, len + 1);
     *text_out = copy;
     *len_out = len;

@@ -81,12 +81,13 @@ static int32_t hex4(struct scanner *scan)
         unsigned char byte = peek(scan);
         int digit;
 
-        if (is_digit(byte))
+        if (is_digit(byte)) {
             digit = byte - '0';
-        else if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f')
+        } else if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f') {
             digit = (byte | 0x20) - 'a' + 10;
-        else
+        } else {
             return -1;
+        }
         value = value << 4 | digit;
         scan->at++;
     }
@@ -386,9 +387,10 @@ enum ferry_status ferry_json_scan(const struct ferry_json_limits *limits, const 
     bool more = true;
 
     FERRY_ASSERT(limits->depth_max <= FERRY_JSON_DEPTH_MAX);
-    if (len > limits->text_bytes_max)
+    if (len > limits->text_bytes_max) {
         return ferry_fail(FERRY_ERR_TOO_LARGE, "%s: %zu bytes of text, at most %zu are read", label,
                           len, limits->text_bytes_max);
+    }
     skip_space(&scan);
     scan_out->start = scan.at;
     while (more) {
@@ -396,9 +398,10 @@ enum ferry_status ferry_json_scan(const struct ferry_json_limits *limits, const 
 
         if (status != FERRY_OK)
             return status;
-        if (scan.memory_bytes > limits->memory_bytes_max)
+        if (scan.memory_bytes > limits->memory_bytes_max) {
             return ferry_fail(FERRY_ERR_TOO_LARGE, "%s: would need more than %zu bytes of memory",
                               label, limits->memory_bytes_max);
+        }
     }
     scan_out->end = scan.at;
     scan_out->member_count = scan.member_count;

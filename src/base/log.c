@@ -328,10 +328,11 @@ void ferry_log_write(enum ferry_log_level level, const char *area, const char *f
     va_start(args, fmt);
     int len = vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
-    if (len < 0)
+    if (len < 0) {
         snprintf(message, sizeof(message), "a message that cannot be formatted");
-    else if ((size_t)len >= sizeof(message))
+    } else if ((size_t)len >= sizeof(message)) {
         memcpy(message + sizeof(message) - 4, "...", 4);
+    }
 
     if (lock_logger()) {
         if (!count_repeat(level, short_area, fmt, message)) {

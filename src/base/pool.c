@@ -59,16 +59,18 @@ enum ferry_status ferry_pool_init(struct ferry_pool *pool, size_t object_size, u
     FERRY_ASSERT(capacity <= 1U << 31);
 
     if (!round_up(object_size, FERRY_CACHE_LINE, &rounded) ||
-        !plan(rounded, capacity, &objects_bytes, &words_bytes, &map_bytes))
+        !plan(rounded, capacity, &objects_bytes, &words_bytes, &map_bytes)) {
         return ferry_fail(FERRY_ERR_NO_MEMORY,
                           "pool: %u objects of %zu bytes exceed the address space", capacity,
                           object_size);
+    }
 
     void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
+    if (map == MAP_FAILED) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "pool: no memory for %u objects of %zu bytes",
                           capacity, object_size);
+    }
 
     pool->objects = map;
     pool->links = (void *)(pool->objects + objects_bytes);

@@ -26,9 +26,10 @@ enum ferry_status ferry_ring_init(struct ferry_ring *ring, uint32_t capacity)
     struct ferry_ring_cell *cells = aligned_alloc(FERRY_CACHE_LINE,
                                                   (count * sizeof(*cells) + FERRY_CACHE_LINE - 1) /
                                                       FERRY_CACHE_LINE * FERRY_CACHE_LINE);
-    if (cells == NULL)
+    if (cells == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "ring: no memory for %llu cells",
                           (unsigned long long)count);
+    }
 
     for (uint64_t i = 0; i < count; i++) {
         atomic_init(&cells[i].sequence, i);

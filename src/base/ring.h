@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bounded multi-producer, multi-consumer ring of pointers (Vyukov's bounded queue: one sequence
- * number per cell). push fails when full; nothing blocks; any thread.
+ * number per cell). push fails when full; nothing blocks; any thread. A heap object that contains a
+ * ring needs aligned_alloc(FERRY_CACHE_LINE, ...): its ends live on cache lines of their own.
  */
 #ifndef FERRY_BASE_RING_H
 #define FERRY_BASE_RING_H

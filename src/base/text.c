@@ -135,14 +135,15 @@ void ferry_text_add_json(struct ferry_text *text, const char *string)
         unsigned char byte = (unsigned char)*string;
         size_t len = ferry_utf8_length((const unsigned char *)string, (size_t)(end - string));
 
-        if (len == 0)
+        if (len == 0) {
             ferry_text_add(text, "\xef\xbf\xbd");
-        else if (byte == '"' || byte == '\\')
+        } else if (byte == '"' || byte == '\\') {
             ferry_text_addf(text, "\\%c", byte);
-        else if (byte < 0x20 || byte == 0x7f)
+        } else if (byte < 0x20 || byte == 0x7f) {
             ferry_text_addf(text, "\\u%04x", byte);
-        else
+        } else {
             ferry_text_add_bytes(text, string, len);
+        }
         string += len > 0 ? len : 1;
     }
     ferry_text_add_bytes(text, "\"", 1);
@@ -154,9 +155,10 @@ enum ferry_status ferry_text_take(struct ferry_text *text, char **string_out, si
     reserve(text, 0); /* an empty text is a string as well */
     if (text->no_memory)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "no memory for a text");
-    if (text->cut)
+    if (text->cut) {
         return ferry_fail(FERRY_ERR_TOO_LARGE, "a text is longer than %zu bytes",
                           text->size_max - 1);
+    }
     *string_out = text->data;
     *len_out = text->len;
     text->data = NULL;
@@ -198,9 +200,10 @@ enum ferry_status ferry_u64_parse(const char *text, uint64_t *value_out)
     const char *at = text;
     uint64_t value;
 
-    if (!take_digits(&at, &value) || *at != '\0')
+    if (!take_digits(&at, &value) || *at != '\0') {
         return ferry_fail(FERRY_ERR_INVALID,
                           "\"%.64s\" is not a whole number 0..18446744073709551615", text);
+    }
     *value_out = value;
     return FERRY_OK;
 }
@@ -216,14 +219,16 @@ enum ferry_status ferry_size_parse(const char *text, uint64_t *bytes_out)
         if (unit == NULL)
             unit = find_unit(decimal_units, FERRY_ARRAY_LEN(decimal_units), *at != '\0' ? at : "B");
     }
-    if (unit == NULL)
+    if (unit == NULL) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "\"%.64s\" is not a size: expected bytes (4096), or a whole number with "
                           "KiB, MiB, GiB, TiB, PiB, or kB, MB, GB, TB, PB",
                           text);
-    if (!ferry_mul_u64(value, unit->factor, &value))
+    }
+    if (!ferry_mul_u64(value, unit->factor, &value)) {
         return ferry_fail(FERRY_ERR_INVALID, "\"%.64s\" is more than 18446744073709551615 bytes",
                           text);
+    }
     *bytes_out = value;
     return FERRY_OK;
 }
@@ -248,10 +253,11 @@ void ferry_size_format(uint64_t bytes, char *buf, size_t size)
 
     if (unit == NULL || (decimal != NULL && decimal->factor > unit->factor))
         unit = decimal;
-    if (unit == NULL)
+    if (unit == NULL) {
         snprintf(buf, size, "%" PRIu64, bytes);
-    else
+    } else {
         snprintf(buf, size, "%" PRIu64 "%s", bytes / unit->factor, unit->name);
+    }
 }
 
 /* ".125" at *@at as a part of @factor. False if it is malformed or no whole number of nanoseconds.
@@ -295,11 +301,12 @@ enum ferry_status ferry_duration_parse(const char *text, uint64_t *ns_out)
         valid = take_fraction(&at, unit->factor, &fraction_ns);
     if (valid && *at != '\0')
         valid = strcmp(at, unit->name) == 0; /* "1.2.3s" stops early */
-    if (!valid)
+    if (!valid) {
         return ferry_fail(FERRY_ERR_INVALID,
                           "\"%.64s\" is not a duration: expected a number with ns, us, ms, s, min, "
                           "h or d",
                           text);
+    }
     if (!ferry_mul_u64(ns, unit->factor, &ns) || !ferry_add_u64(ns, fraction_ns, &ns) ||
         ns == FERRY_NEVER_NS)
         return ferry_fail(FERRY_ERR_INVALID, "\"%.64s\" is longer than five centuries", text);
@@ -311,10 +318,11 @@ void ferry_duration_format(uint64_t ns, char *buf, size_t size)
 {
     const struct unit *unit = largest_divisor(time_units, FERRY_ARRAY_LEN(time_units), ns);
 
-    if (unit == NULL)
+    if (unit == NULL) {
         snprintf(buf, size, "0");
-    else
+    } else {
         snprintf(buf, size, "%" PRIu64 "%s", ns / unit->factor, unit->name);
+    }
 }
 
 void ferry_hex_encode(const void *bytes, size_t len, char *buf)
@@ -345,12 +353,14 @@ enum ferry_status ferry_hex_decode(const char *text, void *buf, size_t size, siz
     unsigned char *to = buf;
     size_t digits = strlen(text);
 
-    if (digits % 2 != 0)
+    if (digits % 2 != 0) {
         return ferry_fail(FERRY_ERR_INVALID, "\"%.64s\" has an odd number of hexadecimal digits",
                           text);
-    if (digits / 2 > size)
+    }
+    if (digits / 2 > size) {
         return ferry_fail(FERRY_ERR_INVALID, "\"%.64s\" is longer than %zu bytes in hexadecimal",
                           text, size);
+    }
     for (size_t i = 0; i < digits; i++) {
         if (hex_digit(text[i]) < 0)
             return ferry_fail(FERRY_ERR_INVALID, "\"%.64s\" is not hexadecimal", text);

@@ -68,11 +68,12 @@ enum ferry_status ferry_thread_start(const char *name, ferry_thread_fn *fn, void
         return ferry_fail_errno(err, "thread %s: blocking signals", name);
     err = pthread_create(&thread, NULL, trampoline, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err == EAGAIN)
+    if (err == EAGAIN) {
         return ferry_fail(FERRY_ERR_LIMIT,
                           "thread %s: the system refuses another thread; raise ulimit -u, the "
                           "service's TasksMax= or kernel.threads-max",
                           name);
+    }
     if (err != 0)
         return ferry_fail_errno(err, "thread %s: create", name);
 
