@@ -19,7 +19,7 @@ const char *rig_kind_name(enum rig_kind kind)
     return names[kind];
 }
 
-bool rig_available(enum rig_kind kind)
+static bool is_available(enum rig_kind kind)
 {
     struct ferry_reactor_options options = {.kind = FERRY_REACTOR_URING};
     struct ferry_reactor *reactor = NULL;
@@ -212,4 +212,17 @@ void rig_close_pair(struct rig *rig, struct rig_pair *pair)
     rig_close_side(rig, pair, 1, false);
     ferry_reactor_detach(rig->reactor, &pair->listen_io);
     ferry_net_close(rig->net, pair->listen_fd, false);
+}
+
+int rig_run_on_all(const struct CMUnitTest *tests, size_t count)
+{
+    int failed = 0;
+
+    for (int kind = RIG_URING; kind <= RIG_SIM; kind++) {
+        if (!is_available((enum rig_kind)kind))
+            continue;
+        rig_kind_now = (enum rig_kind)kind;
+        failed += _cmocka_run_group_tests(rig_kind_name(rig_kind_now), tests, count, NULL, NULL);
+    }
+    return failed;
 }

@@ -50,9 +50,9 @@ struct rig_pair {
 extern enum rig_kind rig_kind_now;
 int rig_setup(void **state);
 int rig_teardown(void **state);
-/* Whether this kind can be had here; prints why not. */
-bool rig_available(enum rig_kind kind);
 const char *rig_kind_name(enum rig_kind kind);
+/* The tests as one group per kind that can be had here; prints which cannot, and why. */
+int rig_run_on_all(const struct CMUnitTest *tests, size_t count);
 
 uint64_t rig_now_ns(const struct rig *rig);
 /* One turn that sleeps for 10 ms at most. */
