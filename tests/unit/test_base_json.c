@@ -211,6 +211,19 @@ static void test_json_errors_say_where(void **state)
                         "doc: not JSON at line 3, column 1: the key \"b\\u0063\" occurs twice");
 }
 
+/* It is a wrong value more often than a broken text, so the text says whose and which. */
+static void test_json_numbers_out_of_range_are_named(void **state)
+{
+    struct ferry_json root = {0};
+
+    (void)state;
+    assert_int_equal(parse("{\"a\":1,\"big\":18446744073709551616}", &root), FERRY_ERR_INVALID);
+    assert_non_null(strstr(ferry_last_error_text(), "18446744073709551616"));
+    assert_non_null(strstr(ferry_last_error_text(), "\"big\""));
+    assert_int_equal(parse("[-9223372036854775809]", &root), FERRY_ERR_INVALID);
+    assert_non_null(strstr(ferry_last_error_text(), "-9223372036854775809"));
+}
+
 static void test_json_size_and_memory_are_bounded(void **state)
 {
     struct ferry_json_limits tight = {
@@ -567,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_json_refuses_nul_bytes),
         cmocka_unit_test(test_json_every_prefix_of_a_document_is_refused),
         cmocka_unit_test(test_json_errors_say_where),
+        cmocka_unit_test(test_json_numbers_out_of_range_are_named),
         cmocka_unit_test(test_json_size_and_memory_are_bounded),
         cmocka_unit_test(test_json_u64_is_exact_both_ways),
         cmocka_unit_test(test_json_whole_numbers_are_read_from_whole_numbers),
