@@ -104,6 +104,18 @@ def test_each_error_row(target, connect, opcode, what, fields, status, echoed):
     assert length == 4 * MIB
 
 
+def test_a_write_is_answered_after_its_last_byte(target, connect):
+    address, _, registration = target.registration()
+    client = connect()
+    for length in (4096, MIB):
+        data = v1.pattern(length, length)
+        request = client.send_request(v1.WRITE, registration, address, length, body=data[:-1])
+        assert not select.select([client.sock], [], [], 0.3)[0]
+        client.sock.sendall(data[-1:])
+        assert client.response() == (v1.OK, request, length)
+        assert client.read(registration, address, length) == data
+
+
 def test_body_of_a_refused_write_is_never_taken_for_a_request(target, connect):
     address, _, registration = target.registration()
     client = connect()
@@ -279,6 +291,18 @@ def test_a_broken_answer_fails_the_request(survivor, what, opcode, status):
         assert answer.startswith("failed " + status), answer
         assert [r[0] for r in server.requests].count(v1.WRITE) == 1
         del server.answer
+        assert client.ask("once", 20) == "ok"
+
+
+@pytest.mark.parametrize("length", [4096, MIB])
+def test_a_read_that_is_cut_off_fails(survivor, length):
+    """The stream ends in the middle of the payload, each time."""
+    with v1_server() as server:
+        client = survivor(server.name, length)
+        server.cut_reads_at = length // 2
+        answer = client.ask("once", 20)
+        assert answer.startswith("failed ERR_PEER_GONE"), answer
+        server.cut_reads_at = None
         assert client.ask("once", 20) == "ok"
 
 

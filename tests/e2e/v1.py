@@ -109,7 +109,7 @@ class Server:
 
     An instance's `answer` may be replaced to misbehave: it gets (status, request id, committed) and
     returns the bytes to send, or None to send nothing and close. `refuse_with` is a status that every
-    request is refused with.
+    request is refused with; `cut_reads_at` ends the stream after so many bytes of a READ's payload.
     """
 
     @staticmethod
@@ -119,7 +119,7 @@ class Server:
     def __init__(self, buffers, max_transfer_bytes=1 << 30, host="127.0.0.1"):
         self.buffers, self.max_transfer_bytes = buffers, max_transfer_bytes
         self.incarnation = "%032x" % random.SystemRandom().getrandbits(128)
-        self.refuse_with, self.documents_shown = OK, 0
+        self.refuse_with, self.documents_shown, self.cut_reads_at = OK, 0, None
         self.requests, self.connections, self.lock = [], 0, threading.Lock()
         self.open = []
         self.listener = socket.create_server((host, 0))
@@ -178,7 +178,9 @@ class Server:
         if not self._reply(sock, OK, request_id, length):
             return False
         if opcode == READ:
-            sock.sendall(memoryview(buffer.data)[address - buffer.address:address - buffer.address + length])
+            whole = memoryview(buffer.data)[address - buffer.address:address - buffer.address + length]
+            sock.sendall(whole[:self.cut_reads_at])
+            return self.cut_reads_at is None
         return True
 
     def _lease(self, opcode, registration, address, length):

@@ -10,6 +10,10 @@ and which test has to fail:
     # A READ completes although its last piece is missing.
     # caught by: unit_batch, property_api
 
+A name that begins with `e2e:` is a scenario, as pytest names it below tests/e2e:
+
+    # caught by: e2e:test_v1_interop.py::test_a_write_is_answered_after_its_last_byte
+
 The patch is applied to a copy of the tree under build-mutants/; only the named tests are built and run.
 A mutant is caught when one of them fails or hangs. A mutant that no test sees, that does not apply or
 does not build is a failure, and so is a named test that fails without the mutant.
@@ -29,15 +33,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 WORK = os.path.join(TOP, "build-mutants")
 SOURCE, BUILD = os.path.join(WORK, "source"), os.path.join(WORK, "build")
-COPIED = ["include", "src", "tools", "bench", "examples", "tests", "docs", "scripts", "meson.build",
-          "meson_options.txt"]
 JOBS = str(min(4, len(os.sched_getaffinity(0))))
 
 
-def run(command, seconds):
+def run(command, seconds, env=None):
     """(output, exit status or None when time ran out); the whole process group ends with it."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                             start_new_session=True)
+                             start_new_session=True, env=env)
     try:
         return child.communicate(timeout=seconds)[0], child.returncode
     except subprocess.TimeoutExpired:
@@ -48,7 +50,9 @@ def run(command, seconds):
 def tree(top):
     """Relative paths of the files that make up the source tree."""
     found = set()
-    for part in COPIED:
+    for part in os.listdir(top):
+        if part.startswith((".", "build")):
+            continue
         path = os.path.join(top, part)
         if os.path.isfile(path):
             found.add(part)
@@ -143,9 +147,15 @@ class Tests:
         self.rows = {row["name"]: row for row in json.loads(text[text.index("["):])}
         self.clean = {}
 
+    def knows(self, name):
+        return name.startswith("e2e:") or name in self.rows
+
     def targets(self, names):
         found = []
         for name in names:
+            if name.startswith("e2e:"):
+                found += ["tools/ferry"] + ["tests/e2e/programs/e2e_" + p for p in ("survivor", "forker", "steady")]
+                continue
             for part in self.rows[name]["cmd"]:
                 if part.startswith(BUILD + "/"):
                     found.append(os.path.relpath(part, BUILD))
@@ -156,7 +166,17 @@ class Tests:
         return (status == 0), text
 
     def passes(self, name):
+        if name.startswith("e2e:"):
+            return self.scenario(name[len("e2e:"):])
         text, status = run(["meson", "test", "-C", BUILD, "--no-rebuild", name], 300)
+        return status == 0, text
+
+    @staticmethod
+    def scenario(name):
+        env = dict(os.environ, FERRY_TEST_COMMAND=os.path.join(BUILD, "tools", "ferry"), FERRY_TEST_BUILD=BUILD,
+                   PYTHONDONTWRITEBYTECODE="1")
+        path = os.path.join(SOURCE, "tests", "e2e", name)
+        text, status = run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], 300, env)
         return status == 0, text
 
     def baseline(self, name):
@@ -171,7 +191,7 @@ def try_mutant(tests, mutant):
     """(result, detail): caught, or what went wrong."""
     if not mutant.tests:
         return "names no test", "a line `# caught by: ...` is missing"
-    unknown = [name for name in mutant.tests if name not in tests.rows]
+    unknown = [name for name in mutant.tests if not tests.knows(name)]
     if unknown:
         return "names an unknown test", ", ".join(unknown)
     for name in mutant.tests:
@@ -203,7 +223,9 @@ def prepare():
         text, status = run(["meson", "setup", BUILD, SOURCE, "-Ddebug=true", "-Doptimization=1"], 120)
         if status != 0:
             return text
-    return None
+    # Tests that came or went since the folder was configured.
+    text, status = run(["ninja", "-C", BUILD, "build.ninja"], 120)
+    return text if status != 0 else None
 
 
 def main():
