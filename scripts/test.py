@@ -136,7 +136,7 @@ def take_meson_row(tally, row, folder):
         tally.fail(name + ": " + result, text[-4000:], max(1, failed))
 
 
-def meson_tests(run, tally, folder, suites, seconds, multiplier=1, env=None, wrapper=None):
+def meson_tests(run, tally, folder, suites, seconds, multiplier=1, env=None, prefix=()):
     """Run suites of a build folder; what was to run and left no result counts as failed."""
     status, listing = run.command(["meson", "introspect", "--tests", folder], 60)
     if status != 0:
@@ -154,11 +154,9 @@ def meson_tests(run, tally, folder, suites, seconds, multiplier=1, env=None, wra
     log = os.path.join(TOP, folder, "meson-logs", "testlog.json")
     if os.path.exists(log):
         os.unlink(log)
-    command = ["meson", "test", "-C", folder, "--no-rebuild", "--num-processes", JOBS, "-t", str(multiplier)]
+    command = [*prefix, "meson", "test", "-C", folder, "--no-rebuild", "--num-processes", JOBS, "-t", str(multiplier)]
     for suite in suites:
         command += ["--suite", suite]
-    if wrapper:
-        command += ["--wrapper", wrapper]
     status, output = run.command(command, seconds, env)
     seen = set()
     if os.path.exists(log):
@@ -268,7 +266,7 @@ def stage_e2e(run, tally):
 
 def no_randomization():
     """ThreadSanitizer of these compilers fails to start where addresses are too random."""
-    return "setarch -R" if shutil.which("setarch") else None
+    return ["setarch", "-R"] if shutil.which("setarch") else []
 
 
 def stage_asan(run, tally):
