@@ -301,6 +301,8 @@ static void test_proxies_of_the_environment_are_ignored(void **state)
     assert_ok(ferry_http_client_call(rig->client, &call));
     free(call.reply);
     stub_close(&rig->stub);
+    /* A proxy would be asked for the whole URL. */
+    assert_ptr_equal(strstr(rig->stub.request, "GET /v1/segment HTTP/1.1\r\n"), rig->stub.request);
     unsetenv("http_proxy");
     unsetenv("ALL_PROXY");
 }

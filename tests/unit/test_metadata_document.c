@@ -443,6 +443,7 @@ static void test_spelling_does_not_matter(void **state)
         {"\"name\":", "\"noise\":{\"detail\":{\"buffers\":[1]}},\"name\":"},
         {"\"b0a1:77\"", "\"detail\\\":{\\\"buffers\\\":[\""},
         {"\"kept\"", "\"},]}],[\\\"\""},
+        {"\"extra\":\"kept\"", "\"extra\":\"a\\\"b\",\"extra2\":\"]]\\\"\""},
     };
 
     (void)state;
