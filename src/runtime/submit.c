@@ -193,6 +193,7 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     atomic_store_explicit(&xfer->cancel_asked, false, memory_order_relaxed);
     atomic_store_explicit(&xfer->driver, NULL, memory_order_relaxed);
     xfer->transport_data = NULL;
+    xfer->unapplied = false;
     /* Relaxed: published by the release of the state below and by the count of the batch. */
     atomic_store_explicit(&task->status, FERRY_OK, memory_order_relaxed);
     atomic_store_explicit(&task->native, 0, memory_order_relaxed);

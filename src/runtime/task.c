@@ -104,11 +104,18 @@ void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t n
     count_down(batch);
 }
 
+/* A newer description of the peer may help, and the whole request may be submitted again. */
+static bool outdated(const struct ferry_xfer *xfer)
+{
+    return xfer->status == FERRY_ERR_STALE_KEY ||
+           (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied);
+}
+
 void ferry_task_xfer_ended(struct ferry_xfer *xfer)
 {
     struct ferry_task *task = FERRY_CONTAINER_OF(xfer, struct ferry_task, xfer);
 
-    if (FERRY_UNLIKELY(xfer->status == FERRY_ERR_STALE_KEY) && ferry_retry_begin(task))
+    if (FERRY_UNLIKELY(outdated(xfer)) && ferry_retry_begin(task))
         return;
     ferry_task_end(task, xfer->status, xfer->native, xfer->where);
 }

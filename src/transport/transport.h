@@ -87,6 +87,11 @@ struct ferry_xfer {
     _Atomic(struct ferry_worker *) driver;
     /* the transport's own, between submit and end */
     void *transport_data;
+    /*
+     * set by the transport before an end with ERR_PEER_GONE: no byte was applied (a READ never is),
+     * so the whole request may be submitted again on a newer description of the peer
+     */
+    bool unapplied;
     /* result, set by ferry_xfer_end() */
     enum ferry_status status;
     int32_t native;    /* errno, wire status or device code; 0 if none */

@@ -136,13 +136,8 @@ static void settle_op(struct hp_lane *lane, struct hp_op *op, bool touched)
     lane->inflight_bytes -= op->length;
     if (op->orphan)
         return;
-    if (op->is_write && touched && !lane->rest_unapplied) {
+    if (op->is_write && touched && !lane->rest_unapplied)
         status = FERRY_ERR_OUTCOME_UNKNOWN;
-    } else if (status == FERRY_ERR_STALE_KEY && op->is_write &&
-               atomic_load(&op->flow->chunks_done) > 0 && lane->close_native != 0) {
-        /* Some of it has landed: no whole retry on the strength of a refused connection. */
-        status = FERRY_ERR_PEER_GONE;
-    }
     ferry_hp_flow_fail(op->flow, status, lane->close_native, where);
     ferry_hp_flow_drop(op->flow);
 }
@@ -259,6 +254,8 @@ void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where
         atomic_fetch_add_explicit(&lane->stats.failures, lane->head != lane->tail,
                                   memory_order_relaxed);
     }
+    if (lane->state == HP_LANE_GREETING)
+        where = "hp_tcp: the peer closed the connection before it greeted: it is full, or gone";
     ferry_hp_lane_close(lane, FERRY_ERR_PEER_GONE, native, where);
 }
 

@@ -44,7 +44,7 @@ static void give_up(struct hp_lane *lane, int err)
     ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->peer->host,
                               lane->attempts_text);
     if (err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == ENXIO) {
-        status = FERRY_ERR_STALE_KEY;
+        status = FERRY_ERR_PEER_GONE;
         where = "hp_tcp: nobody answers at the published address";
     } else if (err == EMFILE || err == ENFILE) {
         status = FERRY_ERR_LIMIT;
@@ -77,6 +77,13 @@ void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
 
     if (lane->attempt_error == 0)
         lane->attempt_error = err;
+    if (lane->state == HP_LANE_GREETING) {
+        ferry_hp_peer_set_trouble(lane->peer, "%s:%u accepted a connection and does not greet",
+                                  lane->peer->host, lane->peer->port);
+        ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
+                            "hp_tcp: the peer did not greet within progress_timeout_ms");
+        return;
+    }
     if (lane->state != HP_LANE_CONNECTING) {
         note_trouble(lane, lane->attempt_error);
         give_up(lane, lane->attempt_error);
@@ -115,6 +122,7 @@ static void on_hello_sent(struct ferry_op *tx, int64_t result)
 static void greet(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
     struct ferry_frame frame = {
         .type = FERRY_FRAME_HELLO,
         .hello = {.lane_index = lane->index,
@@ -128,6 +136,12 @@ static void greet(struct hp_lane *lane)
     lane->hello_bytes = (uint32_t)ferry_frame_encode(lane->hello, sizeof(lane->hello), &frame);
     FERRY_ASSERT(lane->hello_bytes > 0);
     ferry_hp_lane_advance(lane, HP_LANE_GREETING);
+    if (ferry_reactor_arm(reactor, &lane->timer,
+                          ferry_deadline_ns(ferry_reactor_now(reactor),
+                                            transport->settings.progress_timeout_ns)) != FERRY_OK) {
+        ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
+        return;
+    }
     lane->tx.kind = FERRY_OP_SEND;
     lane->tx.done = on_hello_sent;
     lane->tx.io = &lane->io;
