@@ -33,7 +33,6 @@
 #define LEND_ROUNDS_MAX    64
 #define SQE_ROUNDS_MAX     1000
 #define TURNS_UNPOLLED_MAX 4
-#define WAITALL_BYTES_MIN  (64u << 10)
 #define RING_LEN_MAX       (1u << 30) /* the length field of a queue entry has 32 bits */
 
 /* The places, in bits 1 to 3 of ferry_op.state. */
@@ -75,7 +74,6 @@ struct uring_impl {
     pthread_t home;
     int wake_fd;
     bool ring_open;
-    bool deferred; /* DEFER_TASKRUN: Linux 6.1, and with it partial results survive a cancel */
     struct msghdr *msgs; /* one per queue entry; the kernel copies it at submission */
 
     /* holder of the baton only */
@@ -293,7 +291,6 @@ static int setup_ring(struct uring_impl *impl, uint32_t entries)
     };
 
     int rc = io_uring_queue_init_params(entries, &impl->ring, &params);
-    impl->deferred = rc == 0;
     if (rc == -EINVAL) {
         params = (struct io_uring_params){.flags = common | IORING_SETUP_COOP_TASKRUN,
                                           .cq_entries = entries * CQ_FACTOR};
@@ -441,20 +438,18 @@ static void uring_cancel(struct ferry_reactor *reactor, struct ferry_op *op)
     ask_cancel(impl, (uintptr_t)op);
 }
 
-static void prep_recv(struct uring_impl *impl, struct io_uring_sqe *sqe, struct ferry_op *op)
+/*
+ * Plain, without MSG_WAITALL: that one keeps the request in the kernel for many wake-ups, and a
+ * request that was woken 128 times is handed to a kernel worker thread, which then blocks on the
+ * socket.
+ */
+static void prep_recv(struct io_uring_sqe *sqe, struct ferry_op *op)
 {
     uint64_t want = op->len - op->progress;
-    int flags = 0;
 
-    if (impl->deferred && op->min_bytes > op->progress &&
-        op->min_bytes - op->progress >= WAITALL_BYTES_MIN) {
-        /* The kernel goes on filling by itself: one completion for the whole piece. */
-        want = op->min_bytes - op->progress;
-        flags = MSG_WAITALL;
-    }
     if (want > RING_LEN_MAX)
         want = RING_LEN_MAX;
-    io_uring_prep_recv(sqe, op->io->fd, (char *)op->buf + op->progress, (size_t)want, flags);
+    io_uring_prep_recv(sqe, op->io->fd, (char *)op->buf + op->progress, (size_t)want, 0);
     if ((op->io->flags & RX_DRY) != 0)
         sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 }
@@ -485,7 +480,7 @@ static void arm_op(struct uring_impl *impl, struct ferry_op *op)
         op->state |= POLLING;
         io_uring_prep_poll_add(sqe, op->io->fd, is_receiving(op) ? POLLIN : POLLOUT);
     } else if (op->kind == FERRY_OP_RECV) {
-        prep_recv(impl, sqe, op);
+        prep_recv(sqe, op);
     } else if (op->kind == FERRY_OP_READ) {
         io_uring_prep_read(sqe, op->fd, op->buf, (unsigned)len, op->offset);
     } else if (op->kind == FERRY_OP_WRITE) {
