@@ -144,6 +144,7 @@ static void submit_anew(struct ferry_keeper *keeper, struct ferry_task *task, ui
 
     xfer->ended = ferry_task_xfer_ended;
     xfer->transport_data = NULL;
+    xfer->unapplied = false;
     ferry_list_remove(&task->link);
     ferry_task_move(task, FERRY_TASK_PENDING);
     /* The batch must outlast the look at the task below, which may have ended by then. */
