@@ -39,7 +39,9 @@ static void keep_batch(struct ferry_engine *engine, struct ferry_batch *batch)
     ferry_batch_leave(batch);
 }
 
-static enum ferry_status result_of(struct ferry_batch *batch)
+/* @late: we asked for the end because the deadline passed, so a cancel is a timeout to the caller.
+ */
+static enum ferry_status result_of(struct ferry_batch *batch, bool late)
 {
     struct ferry_task *task = &batch->tasks[0];
     char sentence[FERRY_ERROR_TEXT_SIZE];
@@ -48,6 +50,9 @@ static enum ferry_status result_of(struct ferry_batch *batch)
     if (atomic_load_explicit(&task->state, memory_order_acquire) == FERRY_TASK_COMPLETED)
         return FERRY_OK;
     status = (enum ferry_status)atomic_load(&task->status);
+    if (late && status == FERRY_ERR_CANCELED)
+        return ferry_fail(FERRY_ERR_TIMED_OUT, "timed out: the request was canceled after its "
+                                               "deadline");
     ferry_task_sentence(batch, 0, sentence, sizeof(sentence));
     return ferry_fail(status, "%s", sentence);
 }
@@ -63,13 +68,14 @@ static enum ferry_status run_one(struct ferry_engine *engine, const struct ferry
     status = ferry_batch_submit_inside(batch, request, 1);
     if (status == FERRY_OK) {
         uint64_t patience_ns = ferry_deadline_ns(deadline_ns, GRACE_NS);
+        bool late = ferry_batch_wait_inside(batch, UINT32_MAX, patience_ns) != FERRY_OK;
 
-        if (ferry_batch_wait_inside(batch, UINT32_MAX, patience_ns) != FERRY_OK) {
+        if (late) {
             ferry_batch_cancel_inside(batch, 0, 1);
             while (ferry_batch_wait_inside(batch, UINT32_MAX, FERRY_NO_DEADLINE) != FERRY_OK)
                 continue;
         }
-        status = result_of(batch);
+        status = result_of(batch, late);
     }
     keep_batch(engine, batch);
     return status;
