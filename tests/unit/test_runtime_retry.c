@@ -162,7 +162,10 @@ static void test_stale_tasks_ask_at_most_twice_when_nothing_changed(void **state
     uint32_t before = test_store_count(rig->store, FERRY_STORE_GET);
 
     make_stale(rig, SLOTS);
+    test_store_hold(rig->store, FERRY_STORE_GET, true);
     submit_reads(rig, SLOTS, 0);
+    assert_within_ms(count_in(rig, SLOTS, FERRY_TASK_WAITING) == SLOTS, 5000);
+    test_store_hold(rig->store, FERRY_STORE_GET, false);
     wait_all(rig);
     assert_int_equal(count_in(rig, SLOTS, FERRY_TASK_COMPLETED), SLOTS);
     assert_in_range(test_store_count(rig->store, FERRY_STORE_GET), before + 1, before + 2);
