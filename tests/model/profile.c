@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a schedule is like, drawn from its seed: sizes, windows, codec, and which kinds of trouble
+ * it has. Kinds are switched as a whole, so that a rule that only holds without one of them is
+ * tested without it; a fifth of the schedules is calm, and there every request must do what was
+ * asked.
+ */
+#include <string.h>
+
+#include "model.h"
+
+static uint32_t pick(struct model *model, const uint32_t *values, uint32_t count)
+{
+    return values[model_below(model, count)];
+}
+
+#define PICK(model, ...)                                                                           \
+    pick((model), (const uint32_t[]){__VA_ARGS__},                                                 \
+         sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+
+static void draw_sizes(struct model *model)
+{
+    struct model_profile *profile = &model->profile;
+
+    profile->nodes = model_chance(model, 20) ? 3 : 2;
+    profile->workers = PICK(model, 1, 1, 2);
+    profile->lanes = PICK(model, 1, 1, 2, 3);
+    profile->window_ops = PICK(model, 1, 2, 4, 16, 64);
+    profile->window_bytes = PICK(model, 1, 4096, 32768, 262144);
+    profile->chunk_bytes = PICK(model, 4096, 4096, 8192, 20000, 65536);
+    profile->tasks_max = PICK(model, 2, 16, 32);
+    profile->region_bytes = PICK(model, 2048, 12288, 12288, MODEL_REGION_MAX);
+    profile->length_max = profile->region_bytes / PICK(model, 1, 2, 4);
+    profile->steps = 60 + (uint32_t)model_below(model, 300);
+    profile->v1 = model_chance(model, 40);
+    profile->net.buffer_bytes = PICK(model, 512, 4096, 16384, 65536);
+}
+
+static void draw_faults(struct model *model)
+{
+    struct model_profile *profile = &model->profile;
+    /* In a million calls; zero half of the time, so that each kind is met alone too. */
+    static const uint32_t often[SIM_FAULT_COUNT] = {
+        [SIM_FAULT_REFUSE] = 100000,     [SIM_FAULT_SYN_DROP] = 60000,
+        [SIM_FAULT_RESET] = 12000,       [SIM_FAULT_STALL] = 5000,
+        [SIM_FAULT_DELAY] = 20000,       [SIM_FAULT_SHORT_SEND] = 200000,
+        [SIM_FAULT_SHORT_RECV] = 200000, [SIM_FAULT_EMFILE] = 30000};
+
+    for (uint32_t i = 0; i < SIM_FAULT_COUNT; i++) {
+        if (model_chance(model, 50))
+            profile->net.chance[i] = often[i] / PICK(model, 1, 3, 10);
+    }
+    profile->deaths = model_chance(model, 35);
+    profile->jumps = model_chance(model, 30);
+}
+
+void model_profile_draw(struct model *model)
+{
+    struct model_profile *profile = &model->profile;
+
+    draw_sizes(model);
+    profile->calm = model_chance(model, 20);
+    profile->bad = model_chance(model, 40);
+    profile->churn = model_chance(model, 50);
+    if (profile->calm) {
+        /* How data is cut is no trouble. */
+        profile->net.chance[SIM_FAULT_SHORT_SEND] = PICK(model, 0, 300000);
+        profile->net.chance[SIM_FAULT_SHORT_RECV] = PICK(model, 0, 300000);
+    } else {
+        draw_faults(model);
+        profile->forged = model_chance(model, 20);
+    }
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One schedule: open the nodes, walk at random, heal the network, see everything end in bounded
+ * virtual time, prove that it still works, close, and look for what was left behind.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+/* Longer than any chain of timeouts that two tries may meet. */
+#define HEAL_NS_MAX    (15 * FERRY_NS_PER_S)
+#define HEAL_ROUND_MAX 100000
+#define PROBES_MAX     40
+
+static struct model_node *draw_node(struct model *model)
+{
+    return &model->nodes[model_below(model, model->profile.nodes)];
+}
+
+/* Turns every worker until none has anything to do. */
+static void settle(struct model *model)
+{
+    uint32_t done;
+    uint32_t rounds = 0;
+
+    do {
+        done = 0;
+        for (uint32_t i = 0; i < model->profile.nodes; i++) {
+            for (uint32_t k = 0; k < model->profile.workers && model->nodes[i].alive; k++)
+                done += model_node_turn(&model->nodes[i], k);
+        }
+        if (++rounds > HEAL_ROUND_MAX)
+            model_fail(model, "S8: the engines are busy for ever without the clock moving");
+    } while (done > 0);
+    model_tasks_check_idle(model);
+}
+
+static void jump(struct model *model)
+{
+    uint64_t until_ns = sim_net_now_ns(model->net) + model_below(model, 400 * FERRY_NS_PER_MS);
+
+    MODEL_NOTE(model, "nobody runs until %llu", until_ns);
+    model->events[MODEL_JUMP]++;
+    model->disturbed = true;
+    while (sim_net_now_ns(model->net) < until_ns)
+        sim_net_advance_until(model->net, until_ns);
+}
+
+static void advance(struct model *model)
+{
+    /* In a calm schedule time passes only when everybody waits for it. */
+    if (model->profile.calm || model_chance(model, 30))
+        settle(model);
+    if (model->profile.jumps && model_chance(model, 4))
+        jump(model);
+    else
+        sim_net_advance(model->net);
+}
+
+static void change_memory(struct model *model)
+{
+    struct model_node *node = draw_node(model);
+    uint32_t region = (uint32_t)model_below(model, MODEL_REGIONS);
+
+    if (!model->profile.churn || !node->alive)
+        return;
+    if (node->removing < MODEL_REGIONS)
+        model_node_removal_step(node);
+    else if (node->regions[region].id == 0)
+        model_node_register(node, region);
+    else if (model_chance(model, 40))
+        model_node_unregister(node, region);
+}
+
+static void die_or_live(struct model *model)
+{
+    struct model_node *node = draw_node(model);
+
+    if (!model->profile.deaths)
+        return;
+    if (!node->alive) {
+        model_node_restart(node);
+        return;
+    }
+    if (!model_chance(model, 15))
+        return;
+    model->disturbed = true;
+    if (model_chance(model, 30))
+        model_node_close(node);
+    else
+        model_node_kill(node, model_chance(model, 40));
+}
+
+static void refresh_some(struct model *model)
+{
+    struct model_node *node = draw_node(model);
+    struct model_node *of = draw_node(model);
+
+    if (node != of && node->alive && model_view_refresh(node, of))
+        model->events[MODEL_REFRESH]++;
+}
+
+static void step(struct model *model)
+{
+    uint64_t what = model_below(model, 100);
+
+    model->steps++;
+    if (what < 14)
+        model_task_submit(model, draw_node(model));
+    else if (what < 17)
+        model_task_cancel_one(model);
+    else if (what < 20)
+        change_memory(model);
+    else if (what < 22)
+        die_or_live(model);
+    else if (what < 24)
+        refresh_some(model);
+    else if (what < 28)
+        model_task_held_step(model);
+    else if (what < 46)
+        advance(model);
+    else {
+        struct model_node *node = draw_node(model);
+
+        if (node->alive)
+            model_node_turn(node, (uint32_t)model_below(model, model->profile.workers));
+    }
+}
+
+/* ---- the end ---- */
+
+static void heal(struct model *model)
+{
+    uint64_t deadline_ns = sim_net_now_ns(model->net) + HEAL_NS_MAX;
+
+    MODEL_NOTE(model, "heal", 0);
+    model->healing = true;
+    for (uint32_t i = 0; i < SIM_FAULT_COUNT; i++)
+        sim_net_set_chance(model->net, (enum sim_fault)i, 0);
+    for (uint32_t i = 0; i < model->profile.nodes; i++) {
+        if (!model->nodes[i].alive)
+            model_node_restart(&model->nodes[i]);
+    }
+    for (;;) {
+        settle(model);
+        while (model_task_held_step(model))
+            settle(model);
+        for (uint32_t i = 0; i < model->profile.nodes; i++)
+            model_node_removal_step(&model->nodes[i]);
+        if (model->open == 0)
+            break;
+        if (!sim_net_advance(model->net))
+            model_fail(model, "S1: %u tasks are open and nothing will ever happen", model->open);
+        if (sim_net_now_ns(model->net) > deadline_ns)
+            model_fail(model, "S1: %u tasks are open long after the network was healed",
+                       model->open);
+    }
+}
+
+/* Each node still serves each other; connections that went silent unnoticed are found out first. */
+static void probe(struct model *model, struct model_node *from, struct model_node *to)
+{
+    uint64_t before = model->ends[0];
+
+    for (uint32_t i = 0; i < PROBES_MAX; i++) {
+        model_task_probe(from, to);
+        while (model->open > 0) {
+            settle(model);
+            model_task_held_step(model);
+            if (model->open > 0 && !sim_net_advance(model->net))
+                model_fail(model, "S1: a probe is open and nothing will ever happen");
+        }
+        if (model->ends[0] > before)
+            return;
+    }
+    model_fail(model, "node %u cannot read from node %u although nothing is wrong any more",
+               from->index, to->index);
+}
+
+static void finish_removals(struct model *model)
+{
+    for (uint32_t i = 0; i < model->profile.nodes; i++) {
+        struct model_node *node = &model->nodes[i];
+
+        node->revoke_at_ns = 0;
+        model_node_removal_step(node);
+        for (uint32_t k = 0; k < MODEL_REGIONS; k++)
+            model_node_register(node, k);
+    }
+}
+
+static void close_all(struct model *model)
+{
+    bool in_use = model_chance(model, 30);
+
+    for (uint32_t i = 0; i < 8 && in_use; i++) {
+        model_task_submit(model, draw_node(model));
+        settle(model);
+        sim_net_advance(model->net);
+    }
+    model->disturbed = true;
+    for (uint32_t i = 0; i < model->profile.nodes; i++)
+        model_node_close(&model->nodes[i]);
+    for (uint32_t i = 0; i < model->profile.nodes; i++)
+        ferry_config_destroy(model->nodes[i].config);
+    if (model->open != 0)
+        model_fail(model, "S1: %u tasks are open after everything was closed", model->open);
+    if (sim_open_sockets(model->net) != 0)
+        model_fail(model, "%u sockets were left open", sim_open_sockets(model->net));
+}
+
+static void begin(struct model *model, uint64_t seed)
+{
+    struct sim_options first = {.seed = seed};
+
+    model->seed = seed;
+    memset(&model->profile, 0, sizeof(model->profile));
+    memset(model->nodes, 0, sizeof(model->nodes));
+    memset(model->tasks, 0, sizeof(model->tasks));
+    model->serial = 0;
+    model->open = 0;
+    model->healing = false;
+    model->steps = 0;
+    model->trace_count = 0;
+    model->net = sim_net_create(&first);
+    model_profile_draw(model);
+    model->disturbed = !model->profile.calm;
+    first = model->profile.net;
+    first.seed = sim_random(model->net);
+    sim_net_destroy(model->net);
+    model->net = sim_net_create(&first);
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        model->tasks[i].model = model;
+        model->tasks[i].landed = model->landed_maps[i];
+    }
+    for (uint32_t i = 0; i < model->profile.nodes; i++)
+        model_node_create(model, i);
+}
+
+void model_run(struct model *model, uint64_t seed)
+{
+    begin(model, seed);
+    while (model->steps < model->profile.steps)
+        step(model);
+    heal(model);
+    finish_removals(model);
+    for (uint32_t i = 0; i < model->profile.nodes; i++) {
+        for (uint32_t k = 0; k < model->profile.nodes; k++) {
+            if (i != k)
+                probe(model, &model->nodes[i], &model->nodes[k]);
+        }
+    }
+    close_all(model);
+    for (uint32_t i = 0; i < SIM_FAULT_COUNT; i++)
+        model->faults[i] += sim_fault_count(model->net, (enum sim_fault)i);
+    sim_net_destroy(model->net);
+    model->net = NULL;
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of the model: where they go, what may become of them, and the small part of the runtime
+ * that hp_tcp relies on: a task that ended as outdated is held, its peer's description is read
+ * again, and the whole task is submitted once more, once.
+ *
+ * Ranges are chosen so that the outcome is certain: a local range belongs to one task, a remote one
+ * to one WRITE or to any number of READs. A WRITE that ended as "outcome unknown" keeps its range.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model.h"
+#include "pattern.h"
+
+#define TRIES       6
+#define UNKNOWN_MAX 8
+
+static void on_ended(struct ferry_xfer *xfer);
+
+/* ---- which ranges are free ---- */
+
+static bool overlap(uint32_t a, uint32_t a_length, uint32_t b, uint32_t b_length)
+{
+    return a < b + b_length && b < a + a_length;
+}
+
+static bool local_free(const struct model_task *wanted)
+{
+    const struct model *model = wanted->model;
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        const struct model_task *other = &model->tasks[i];
+
+        if (other != wanted && other->from == wanted->from &&
+            (other->state == MODEL_TASK_RUNNING || other->state == MODEL_TASK_HELD) &&
+            overlap(wanted->local, wanted->length, other->local, other->length))
+            return false;
+    }
+    return true;
+}
+
+static bool remote_free(const struct model_task *wanted)
+{
+    const struct model *model = wanted->model;
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        const struct model_task *other = &model->tasks[i];
+        bool both_read = wanted->xfer.opcode == FERRY_READ && other->xfer.opcode == FERRY_READ;
+
+        if (other != wanted && other->state != MODEL_TASK_FREE && other->to == wanted->to &&
+            !both_read && overlap(wanted->remote, wanted->length, other->remote, other->length))
+            return false;
+    }
+    return true;
+}
+
+/* ---- choosing ---- */
+
+static struct model_task *free_task(struct model *model)
+{
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        if (model->tasks[i].state == MODEL_TASK_FREE)
+            return &model->tasks[i];
+    }
+    return NULL;
+}
+
+/* Those that ended as unknown keep their place: never so many that nothing else has one. */
+static bool may_write(const struct model *model)
+{
+    uint32_t unknown = 0;
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++)
+        unknown += model->tasks[i].state == MODEL_TASK_UNKNOWN;
+    return unknown < UNKNOWN_MAX;
+}
+
+/* Many are small, some are long, some touch a chunk's edge. */
+static uint32_t draw_length(struct model *model, uint32_t most)
+{
+    uint32_t length;
+
+    switch (model_below(model, 4)) {
+    case 0:
+        length = 1 + (uint32_t)model_below(model, 64);
+        break;
+    case 1:
+        length = 1 + (uint32_t)model_below(model, model->profile.length_max);
+        break;
+    case 2:
+        length = model->profile.chunk_bytes * (1 + (uint32_t)model_below(model, 3)) +
+                 (uint32_t)model_below(model, 3) - 1;
+        break;
+    default:
+        length = 1 + (uint32_t)model_below(model, 1 + model->profile.length_max / 8);
+        break;
+    }
+    return length < most ? length : most;
+}
+
+static void place(struct model_task *task)
+{
+    struct model *model = task->model;
+    const struct model_region *local = &task->from->regions[task->local_region];
+    const struct model_region *remote = &task->to->regions[task->remote_region];
+    uint32_t most = local->length < remote->length ? local->length : remote->length;
+
+    task->length = draw_length(model, most);
+    task->local = local->offset + (uint32_t)model_below(model, local->length - task->length + 1);
+    task->remote = remote->offset + (uint32_t)model_below(model, remote->length - task->length + 1);
+    task->bad = false;
+    if (task->xfer.opcode == FERRY_WRITE && remote->permission != FERRY_PERMISSION_READ_WRITE)
+        task->bad = true;
+    if (remote->permission == FERRY_PERMISSION_LOCAL)
+        task->bad = true;
+    if (model->profile.bad && !model->healing && model_chance(model, 8)) {
+        /* Over the end by less than the fence there. */
+        task->remote = remote->offset + remote->length - task->length + 1 +
+                       (uint32_t)model_below(model, 15);
+        task->bad = true;
+    }
+}
+
+static uint32_t draw_region(struct model *model)
+{
+    if (!model->profile.bad || model->healing || !model_chance(model, 10))
+        return (uint32_t)model_below(model, 2);
+    return 2 + (uint32_t)model_below(model, MODEL_REGIONS - 2);
+}
+
+static bool choose(struct model_task *task, struct model_node *to, enum ferry_opcode opcode)
+{
+    struct model *model = task->model;
+
+    task->to = to;
+    task->xfer.opcode = opcode;
+    for (uint32_t i = 0; i < TRIES; i++) {
+        task->local_region = 3 + (uint32_t)model_below(model, 2);
+        task->remote_region = draw_region(model);
+        if (opcode == FERRY_READ && model_chance(model, 25))
+            task->remote_region = 2;
+        place(task);
+        if (task->from->regions[task->local_region].id != 0 &&
+            !task->from->regions[task->local_region].hidden && local_free(task) &&
+            remote_free(task))
+            return true;
+    }
+    return false;
+}
+
+/* ---- beginning ---- */
+
+static bool lease_local(struct model_task *task)
+{
+    struct ferry_lease_request want = {
+        .addr = (uintptr_t)task->from->memory + task->local,
+        .length = task->length,
+        .access = FERRY_ACCESS_LOCAL,
+    };
+
+    return ferry_lease_acquire(&task->from->reader, &want, &task->lease) == FERRY_OK;
+}
+
+/* Everything about this try; the view is held already. */
+static void aim(struct model_task *task)
+{
+    struct model_region *remote = &task->to->regions[task->remote_region];
+
+    free(task->snapshot);
+    task->snapshot = NULL;
+    task->attempt++;
+    task->attempt_id = task->view->ids[task->remote_region];
+    task->attempt_life = task->view->life;
+    if (task->attempt_id != remote->id || task->attempt_life != task->to->life || remote->hidden)
+        task->stale_possible = true;
+    task->xfer.local = task->from->memory + task->local;
+    task->xfer.remote_addr = (uintptr_t)task->to->memory + task->remote;
+    task->xfer.length = task->length;
+    task->xfer.target = task->view->target;
+    task->xfer.ended = on_ended;
+    task->xfer.unapplied = false;
+}
+
+static void prepare(struct model_task *task)
+{
+    struct model *model = task->model;
+
+    task->serial = ++model->serial;
+    task->attempt = 0;
+    task->refreshed = false;
+    task->canceled = false;
+    task->stale_possible = false;
+    task->lost = false;
+    task->landed_whole = false;
+    task->landed_count = 0;
+    memset(task->landed, 0, task->length);
+    atomic_store(&task->xfer.cancel_asked, false);
+    task->xfer.priority = (enum ferry_priority)model_below(model, 3);
+    task->xfer.deadline_ns = FERRY_NO_DEADLINE;
+    if (!model->healing && model_chance(model, 20)) {
+        task->xfer.deadline_ns = sim_net_now_ns(model->net) +
+                                 model_below(model, 20 * FERRY_NS_PER_MS);
+        model->events[MODEL_DEADLINE]++;
+    }
+    task->seed = sim_random(model->net);
+    if (task->xfer.opcode == FERRY_WRITE)
+        model_memory_fill(task->from, task->local, task->length, task->seed);
+    aim(task);
+}
+
+static void release(struct model_task *task)
+{
+    ferry_lease_release(&task->lease);
+    model_view_drop(task->view);
+    task->view = NULL;
+    free(task->snapshot);
+    task->snapshot = NULL;
+}
+
+static struct model_node *another(struct model *model, const struct model_node *node)
+{
+    uint32_t index = (uint32_t)model_below(model, model->profile.nodes - 1);
+
+    return &model->nodes[index >= node->index ? index + 1 : index];
+}
+
+static bool make(struct model_task *task, struct model_node *from, struct model_node *to,
+                 enum ferry_opcode opcode)
+{
+    task->from = from;
+    if (!choose(task, to, opcode) || !lease_local(task))
+        return false;
+    task->view = model_view_get(from, to);
+    if (task->view == NULL) {
+        ferry_lease_release(&task->lease);
+        return false;
+    }
+    prepare(task);
+    task->state = MODEL_TASK_RUNNING;
+    return true;
+}
+
+static bool submit(struct model_node *node, struct model_task *const *tasks, uint32_t count)
+{
+    struct model *model = node->model;
+    struct ferry_xfer *xfers[4];
+    enum ferry_status status;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct model_task *task = tasks[i];
+
+        xfers[i] = &tasks[i]->xfer;
+        MODEL_NOTE(model, "submit %llu node %llu to %llu write %llu length %llu", task->serial,
+                   task->from->index, task->to->index, task->xfer.opcode == FERRY_WRITE,
+                   task->length);
+        model->events[task->bad                         ? MODEL_SUBMIT_BAD
+                      : task->xfer.opcode == FERRY_READ ? MODEL_SUBMIT_READ
+                                                        : MODEL_SUBMIT_WRITE]++;
+        model->open++;
+    }
+    status = ferry_transport_submit(node->transport, xfers, count);
+    model_memory_check(node);
+    if (status == FERRY_OK)
+        return true;
+    if (status != FERRY_ERR_QUEUE_FULL && !(status == FERRY_ERR_CLOSING && node->closing))
+        model_fail(model, "submit said %s", ferry_status_name(status));
+    model->events[MODEL_SUBMIT_FULL]++;
+    for (uint32_t i = 0; i < count; i++) {
+        release(tasks[i]);
+        tasks[i]->state = MODEL_TASK_FREE;
+        model->open--;
+    }
+    return false;
+}
+
+bool model_task_submit(struct model *model, struct model_node *from)
+{
+    struct model_task *tasks[3];
+    uint32_t wanted = 1 + (uint32_t)(model_chance(model, 20) ? 1 + model_below(model, 2) : 0);
+    uint32_t count = 0;
+
+    if (!from->alive || from->closing)
+        return false;
+    while (count < wanted) {
+        struct model_task *task = free_task(model);
+        enum ferry_opcode opcode = may_write(model) && model_chance(model, 50) ? FERRY_WRITE
+                                                                               : FERRY_READ;
+
+        if (task == NULL || !make(task, from, another(model, from), opcode))
+            break;
+        tasks[count++] = task;
+    }
+    return count > 0 && submit(from, tasks, count);
+}
+
+/* ---- ending ---- */
+
+/* Whether something that happened explains the end. */
+static bool explained(const struct model_task *task, enum ferry_status status)
+{
+    const struct model *model = task->model;
+    bool write = task->xfer.opcode == FERRY_WRITE;
+
+    switch (status) {
+    case FERRY_OK:
+        return true;
+    case FERRY_ERR_CANCELED:
+        return task->canceled || ferry_lease_revoked(&task->lease);
+    case FERRY_ERR_TIMED_OUT:
+        return task->xfer.deadline_ns <= sim_net_now_ns(model->net) || model->disturbed;
+    case FERRY_ERR_STALE_KEY:
+        return task->stale_possible || task->attempt_life != task->to->life;
+    case FERRY_ERR_RANGE:
+    case FERRY_ERR_PERMISSION:
+        return task->bad || task->stale_possible;
+    case FERRY_ERR_CLOSING:
+        return task->lost;
+    case FERRY_ERR_PEER_GONE:
+    case FERRY_ERR_PATH_DOWN:
+    case FERRY_ERR_PEER_CLOSING:
+    case FERRY_ERR_LIMIT:
+        return model->disturbed;
+    case FERRY_ERR_OUTCOME_UNKNOWN:
+        return write && (model->disturbed || task->lost);
+    default:
+        return false;
+    }
+}
+
+static void reuse_memory(struct model_task *task)
+{
+    struct model *model = task->model;
+
+    /* The memory is the caller's again: it does with it what it likes, at once. */
+    if (model_chance(model, 75))
+        model_memory_fill(task->from, task->local, task->length, sim_random(model->net));
+    if (task->xfer.opcode == FERRY_WRITE && task->state == MODEL_TASK_FREE && task->to->alive &&
+        !task->bad && model_chance(model, 50))
+        model_memory_fill(task->to, task->remote, task->length, sim_random(model->net));
+}
+
+static void finish(struct model_task *task, enum ferry_status status)
+{
+    struct model *model = task->model;
+
+    MODEL_NOTE(model, "end %llu try %llu status -%llu native %llu unapplied %llu", task->serial,
+               task->attempt, -(int)status, task->xfer.native, task->xfer.unapplied);
+    if (!explained(task, status))
+        model_fail(model, "nothing explains %s of %s %u (%s)", ferry_status_name(status),
+                   task->xfer.opcode == FERRY_READ ? "READ" : "WRITE", task->serial,
+                   task->xfer.where);
+    if (task->bad && status == FERRY_OK)
+        model_fail(model, "S4: task %u completed on what it must not touch", task->serial);
+    model->ends[-(int)status]++;
+    model->open--;
+    task->state = status == FERRY_ERR_OUTCOME_UNKNOWN ? MODEL_TASK_UNKNOWN : MODEL_TASK_FREE;
+    /* Another registration, another life: nothing of it may land any more. */
+    if (task->state == MODEL_TASK_UNKNOWN &&
+        (task->to->regions[task->remote_region].id != task->attempt_id || task->attempt_id == 0))
+        task->state = MODEL_TASK_FREE;
+    release(task);
+    reuse_memory(task);
+}
+
+/* A newer description of the peer may help: the runtime's rule. */
+static bool outdated(const struct ferry_xfer *xfer)
+{
+    return xfer->status == FERRY_ERR_STALE_KEY ||
+           (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied);
+}
+
+static void on_ended(struct ferry_xfer *xfer)
+{
+    struct model_task *task = (struct model_task *)(void *)xfer;
+    struct model *model = task->model;
+    struct model_node *from = task->from;
+
+    if (task->state != MODEL_TASK_RUNNING)
+        model_fail(model, "S1: task %u ended twice", task->serial);
+    if (xfer->opcode == FERRY_READ)
+        model_memory_read_ended(task, xfer->status == FERRY_OK);
+    else
+        model_memory_write_ended(task, xfer->status == FERRY_OK);
+    if (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied && xfer->opcode == FERRY_WRITE &&
+        (task->landed_count > 0 || task->landed_whole))
+        model_fail(model, "S6: WRITE %u ended as not applied, but bytes of it have landed",
+                   task->serial);
+    if (!explained(task, xfer->status))
+        finish(task, xfer->status);
+    if (outdated(xfer) && !task->refreshed && !from->closing && !task->canceled) {
+        MODEL_NOTE(model, "hold %llu status -%llu", task->serial, -(int)xfer->status);
+        task->refreshed = true;
+        task->state = MODEL_TASK_HELD;
+        return;
+    }
+    finish(task, xfer->status);
+    if (!model->healing && !from->closing && model_chance(model, 15) &&
+        model_task_submit(model, from))
+        model->events[MODEL_SUBMIT_NESTED]++;
+}
+
+/* ---- what the runtime does between ---- */
+
+static void end_held(struct model_task *task, enum ferry_status status, const char *where)
+{
+    task->xfer.status = status;
+    task->xfer.where = where;
+    finish(task, status);
+}
+
+static bool step_held(struct model_task *task)
+{
+    struct model *model = task->model;
+
+    if (task->lost || task->from->closing) {
+        end_held(task, FERRY_ERR_CLOSING, "model: closing");
+    } else if (task->canceled || ferry_lease_revoked(&task->lease)) {
+        end_held(task, FERRY_ERR_CANCELED, "model: canceled between two tries");
+    } else if (sim_net_now_ns(model->net) >= task->xfer.deadline_ns) {
+        end_held(task, FERRY_ERR_TIMED_OUT, "model: the deadline passed between two tries");
+    } else if (!task->to->alive || task->to->closing) {
+        if (!model_chance(model, 30))
+            return false;
+        end_held(task, FERRY_ERR_PEER_GONE, "model: the peer cannot be asked");
+    } else {
+        model_view_refresh(task->from, task->to);
+        model_view_drop(task->view);
+        task->view = model_view_get(task->from, task->to);
+        aim(task);
+        model->events[MODEL_RETRY]++;
+        model->open--;
+        task->state = MODEL_TASK_RUNNING;
+        MODEL_NOTE(model, "again %llu id %llx life %llu", task->serial, task->attempt_id,
+                   task->attempt_life);
+        submit(task->from, &task, 1);
+    }
+    return true;
+}
+
+bool model_task_held_step(struct model *model)
+{
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        struct model_task *task = &model->tasks[i];
+
+        if (task->state == MODEL_TASK_HELD && step_held(task))
+            return true;
+    }
+    return false;
+}
+
+void model_task_cancel_one(struct model *model)
+{
+    uint32_t first = (uint32_t)model_below(model, MODEL_TASKS_MAX);
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        struct model_task *task = &model->tasks[(first + i) % MODEL_TASKS_MAX];
+
+        if ((task->state != MODEL_TASK_RUNNING && task->state != MODEL_TASK_HELD) || task->canceled)
+            continue;
+        MODEL_NOTE(model, "cancel %llu", task->serial);
+        model->events[MODEL_CANCEL]++;
+        task->canceled = true;
+        atomic_store(&task->xfer.cancel_asked, true);
+        if (task->state == MODEL_TASK_RUNNING)
+            ferry_transport_cancel(task->from->transport, &task->xfer);
+        return;
+    }
+}
+
+void model_tasks_forget_unknown(struct model_node *node, uint32_t region)
+{
+    struct model *model = node->model;
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        struct model_task *task = &model->tasks[i];
+
+        if (task->state == MODEL_TASK_UNKNOWN && task->to == node && task->remote_region == region)
+            task->state = MODEL_TASK_FREE;
+    }
+}
+
+void model_tasks_check_idle(struct model *model)
+{
+    uint64_t now_ns = sim_net_now_ns(model->net);
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        const struct model_task *task = &model->tasks[i];
+
+        if (task->state != MODEL_TASK_RUNNING || task->xfer.opcode != FERRY_READ)
+            continue;
+        if (task->canceled)
+            model_fail(model, "S8: READ %u was canceled and nothing ends it", task->serial);
+        if (task->xfer.deadline_ns < now_ns)
+            model_fail(model, "S8: READ %u is past its deadline and nothing ends it", task->serial);
+    }
+}
+
+void model_task_probe(struct model_node *from, struct model_node *to)
+{
+    struct model *model = from->model;
+    struct model_task *task = free_task(model);
+
+    if (task == NULL)
+        return;
+    model_view_refresh(from, to);
+    if (make(task, from, to, FERRY_READ))
+        submit(from, &task, 1);
+}
