@@ -45,10 +45,7 @@ struct ferry_task {
     struct ferry_inbox_node stale_node;
     struct ferry_list link;
     uint64_t give_up_ns; /* end of patience with a full transport; 0: not begun */
-    uint32_t ticket;     /* the refresh that it waits for */
-    bool asked;          /* has a ticket */
-    bool joined;         /* the refresh ran already when the task asked */
-    bool again;          /* has asked a second time */
+    uint32_t ticket;     /* the first refresh that began after the stale answer */
     bool crowded;        /* the way is known; waits for room in the transport */
     bool refreshed;      /* has had its second try: the next stale answer is final */
     /* any thread, atomic: what a look at the task may read even while a slot is used again */

@@ -52,10 +52,13 @@ static void hold(struct ferry_engine *engine, struct ferry_task *task)
 bool ferry_retry_begin(struct ferry_task *task)
 {
     struct ferry_engine *engine = task->batch->engine;
+    struct ferry_segment *segment = task->view->segment;
 
-    if (task->refreshed || task->view->segment == NULL || ferry_engine_closing(engine) ||
+    if (task->refreshed || segment == NULL || ferry_engine_closing(engine) ||
         atomic_load(&task->xfer.cancel_asked))
         return false;
+    /* What any refresh from here on brings is newer than the answer that we have. */
+    task->ticket = atomic_load(&segment->refresh_started) + 1;
     task->refreshed = true;
     task->crowded = false;
     hold(engine, task);
@@ -176,8 +179,6 @@ static struct ferry_view *next_view(struct ferry_keeper *keeper, struct ferry_ta
 {
     struct ferry_segment *segment = task->view->segment;
     struct ferry_view *view = ferry_view_acquire(&segment->view);
-    bool asked = task->asked;
-    bool over = asked && ferry_segment_refresh_over(segment, task->ticket);
     enum ferry_status status;
 
     if (view == NULL) {
@@ -188,12 +189,8 @@ static struct ferry_view *next_view(struct ferry_keeper *keeper, struct ferry_ta
     /* Somebody's refresh is newer than what the task knew: nothing to ask. */
     if (view != task->view)
         return view;
-    if (!over || (task->joined && !task->again)) {
-        if (!asked || over) {
-            task->again = asked;
-            task->asked = true;
-            ferry_segment_refresh_begin(segment, &task->ticket, &task->joined);
-        }
+    if (!ferry_segment_refresh_over(segment, task->ticket)) {
+        ferry_segment_refresh_begin(segment, task->ticket);
         ferry_view_release(view);
         return NULL;
     }

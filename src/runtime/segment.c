@@ -3,9 +3,9 @@
  * Segments: names, their counts, and the reading of their descriptions. Open and close run on any
  * thread of the caller; a description that arrives is parsed and installed on the store's thread.
  *
- * However many ask for a refresh, one request per segment runs at a time: whoever comes meanwhile
- * joins it. A reader that joined may get an answer that was written before its question; it sees
- * that from *joined_out and may ask once more.
+ * Refreshes of a segment are numbered, and one runs at a time. Whoever needs news from now on wants
+ * the number after the last that began, and is served by that one together with all who came before
+ * it began: ten thousand stale tasks cause one request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ static void refresh_done(struct ferry_store_request *request)
     segment->refresh_status = status;
     snprintf(segment->refresh_error, sizeof(segment->refresh_error), "%s", error);
     segment->refreshing = false;
-    atomic_store(&segment->refresh_done, segment->refresh_started);
+    atomic_store(&segment->refresh_done, atomic_load(&segment->refresh_started));
     pthread_mutex_unlock(&segment->mutex);
     ferry_futex_wake(&segment->refresh_done, INT32_MAX);
     ferry_keeper_poke(engine);
@@ -117,8 +117,13 @@ static void refresh_done(struct ferry_store_request *request)
         ferry_futex_wake(&engine->refreshes_running, 1);
 }
 
-void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t *ticket_out,
-                                 bool *joined_out)
+/* Numbers wrap; their difference does not as long as fewer than 2^31 are behind. */
+static bool reached(uint32_t number, uint32_t ticket)
+{
+    return (int32_t)(number - ticket) >= 0;
+}
+
+void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t ticket)
 {
     struct ferry_engine *engine = segment->engine;
     uint64_t timeout_ns = engine->settings.control_timeout_ns;
@@ -127,13 +132,12 @@ void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t *ticket
     if (!engine->store->ops->names_are_addresses)
         timeout_ns = engine->settings.metadata_timeout_ns;
     pthread_mutex_lock(&segment->mutex);
-    begin = !segment->refreshing;
-    segment->refreshing = true;
-    if (begin)
-        segment->refresh_started++;
-    *ticket_out = segment->refresh_started;
+    begin = !segment->refreshing && !reached(atomic_load(&segment->refresh_started), ticket);
+    if (begin) {
+        segment->refreshing = true;
+        atomic_fetch_add(&segment->refresh_started, 1);
+    }
     pthread_mutex_unlock(&segment->mutex);
-    *joined_out = !begin;
     if (!begin)
         return;
 
@@ -152,8 +156,7 @@ void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t *ticket
 
 bool ferry_segment_refresh_over(const struct ferry_segment *segment, uint32_t ticket)
 {
-    /* Numbers wrap; the difference does not as long as fewer than 2^31 are behind. */
-    return (int32_t)(atomic_load(&segment->refresh_done) - ticket) >= 0;
+    return reached(atomic_load(&segment->refresh_done), ticket);
 }
 
 enum ferry_status ferry_segment_refresh_result(struct ferry_segment *segment, char *error)
@@ -168,34 +171,41 @@ enum ferry_status ferry_segment_refresh_result(struct ferry_segment *segment, ch
     return status;
 }
 
-/* Wait for one refresh. @fresh: one that began after this call. */
-static enum ferry_status refresh_wait(struct ferry_segment *segment, bool fresh,
+/* Wait for the refresh of a number. */
+static enum ferry_status refresh_wait(struct ferry_segment *segment, uint32_t ticket,
                                       uint64_t deadline_ns)
 {
     char error[sizeof(segment->refresh_error)];
     enum ferry_status status;
-    uint32_t ticket;
-    bool joined;
 
-    do {
-        ferry_segment_refresh_begin(segment, &ticket, &joined);
-        while (!ferry_segment_refresh_over(segment, ticket)) {
-            uint32_t seen = atomic_load(&segment->refresh_done);
+    for (;;) {
+        uint32_t seen = atomic_load(&segment->refresh_done);
 
-            if ((int32_t)(seen - ticket) >= 0)
-                break;
-            if (!ferry_engine_sleep(segment->engine, &segment->refresh_done, seen, deadline_ns) &&
-                !ferry_segment_refresh_over(segment, ticket))
-                return ferry_fail(FERRY_ERR_TIMED_OUT,
-                                  "segment \"%s\": its description did not arrive in time",
-                                  segment->name);
-        }
-    } while (joined && fresh);
+        if (reached(seen, ticket))
+            break;
+        ferry_segment_refresh_begin(segment, ticket);
+        if (!ferry_engine_sleep(segment->engine, &segment->refresh_done, seen, deadline_ns) &&
+            !ferry_segment_refresh_over(segment, ticket))
+            return ferry_fail(FERRY_ERR_TIMED_OUT,
+                              "segment \"%s\": its description did not arrive in time",
+                              segment->name);
+    }
     status = ferry_segment_refresh_result(segment, error);
     if (status != FERRY_OK)
         return ferry_fail(status, "segment \"%.128s\": %s", segment->name,
                           error[0] != '\0' ? error : ferry_status_text(status));
     return FERRY_OK;
+}
+
+/* For a name that was never read: the refresh that runs will do. */
+static uint32_t first_ticket(struct ferry_segment *segment)
+{
+    uint32_t started;
+
+    pthread_mutex_lock(&segment->mutex);
+    started = atomic_load(&segment->refresh_started) + (segment->refreshing ? 0 : 1);
+    pthread_mutex_unlock(&segment->mutex);
+    return started;
 }
 
 static struct ferry_segment *find_segment(struct ferry_engine *engine, const char *name)
@@ -229,7 +239,7 @@ static enum ferry_status new_segment(struct ferry_engine *engine, const char *na
     segment->name = copy;
     atomic_store(&segment->view, NULL);
     atomic_store(&segment->refs, 1);
-    atomic_store(&segment->refresh_done, segment->refresh_started);
+    atomic_store(&segment->refresh_done, atomic_load(&segment->refresh_started));
     segment->opens = 1;
     segment->closed = false;
     segment->refreshing = false;
@@ -285,7 +295,7 @@ static enum ferry_status open_remote(struct ferry_engine *engine, const char *na
     if (status != FERRY_OK)
         return status;
     if (atomic_load(&segment->view) == NULL)
-        status = refresh_wait(segment, false, deadline_ns);
+        status = refresh_wait(segment, first_ticket(segment), deadline_ns);
     if (status != FERRY_OK) {
         give_up(segment);
         return status;
@@ -379,7 +389,8 @@ enum ferry_status ferry_segment_refresh(struct ferry_engine *engine, uint64_t se
     if (status != FERRY_OK)
         return ferry_fail(status, "segment handle %#llx names no open segment",
                           (unsigned long long)segment);
-    status = refresh_wait(view->segment, true, deadline_ns);
+    status = refresh_wait(view->segment, atomic_load(&view->segment->refresh_started) + 1,
+                          deadline_ns);
     ferry_view_release(view);
     return status;
 }

@@ -61,6 +61,7 @@ struct ferry_segment {
     /* any thread, atomic */
     _Atomic(struct ferry_view *) view; /* NULL: never read yet, or closed */
     _Atomic uint32_t refs;             /* table, views, running refresh */
+    _Atomic uint32_t refresh_started;  /* number of the last refresh that began; under the mutex */
     _Atomic uint32_t refresh_done;     /* number of the last refresh that ended; futex */
     /* under the engine's segments_mutex */
     struct ferry_list link;
@@ -69,7 +70,6 @@ struct ferry_segment {
     pthread_mutex_t mutex;
     bool closed;
     bool refreshing;
-    uint32_t refresh_started; /* number of the last refresh that began */
     enum ferry_status refresh_status;
     char refresh_error[512];
     /* the running refresh's own */
@@ -77,11 +77,11 @@ struct ferry_segment {
 };
 
 /*
- * Begin to read the description, or join a reading that runs. Any thread; does not block. The
- * result is there when refresh_done has reached *ticket_out.
+ * See to it that refresh number @ticket, or a later one, will begin: at once if none runs; else the
+ * caller asks again when the one that runs has ended. Any thread; does not block.
  */
-void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t *ticket_out,
-                                 bool *joined_out);
+void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t ticket);
+/* Whether refresh number @ticket, or a later one, has ended. */
 bool ferry_segment_refresh_over(const struct ferry_segment *segment, uint32_t ticket);
 /* Of the last refresh; with @error (512 bytes, may be NULL) the cause. */
 enum ferry_status ferry_segment_refresh_result(struct ferry_segment *segment, char *error);

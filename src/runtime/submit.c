@@ -177,10 +177,7 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     task->view = submission->view;
     ferry_view_retain(task->view);
     task->refreshed = false;
-    task->asked = false;
     task->give_up_ns = 0;
-    task->joined = false;
-    task->again = false;
     task->crowded = false;
     xfer->opcode = request->opcode;
     xfer->priority = request->priority;
