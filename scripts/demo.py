@@ -55,7 +55,7 @@ def main():
     verified = {"read": 0, "write": 0}
     with_target = harness.Serve(ferry, memory=("256MiB",))
     try:
-        print("target process %d serves %s; every byte is compared\n" % (with_target.pid, with_target.name))
+        print("target process %d serves %s; every byte is compared, and GB/s is the rate while doing so\n" % (with_target.pid, with_target.name))
         print("%-6s %8s %6s  %-9s %-7s %12s %8s %9s %9s" % ("op", "block", "batch", "transport", "reactor", "verified",
                                                           "GB/s", "p50 us", "CPU s/GB"))
         for row in ROWS:
