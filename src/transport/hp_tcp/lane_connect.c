@@ -111,9 +111,13 @@ static void on_hello_sent(struct ferry_op *tx, int64_t result)
     struct hp_worker *worker = lane->worker;
 
     if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_READY) {
-        if (result != (int64_t)lane->hello_bytes)
-            ferry_hp_lane_broke(lane, result < 0 ? (int32_t)-result : 0,
-                                "hp_tcp: the greeting could not be sent");
+        if (result > 0 && (uint64_t)result < tx->len) {
+            tx->buf = (uint8_t *)tx->buf + result;
+            tx->len -= (uint64_t)result;
+            ferry_reactor_submit(ferry_hp_reactor(worker), tx);
+        } else if (result <= 0) {
+            ferry_hp_lane_broke(lane, (int32_t)-result, "hp_tcp: the greeting could not be sent");
+        }
     }
     ferry_hp_lane_mark_dirty(lane);
     ferry_hp_worker_flush(worker);
