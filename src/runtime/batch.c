@@ -199,18 +199,28 @@ static void signal_eventfd(struct ferry_batch *batch)
         return;
 }
 
-void ferry_batch_finish(struct ferry_batch *batch)
+void ferry_batch_wake(struct ferry_batch *batch)
 {
-    struct ferry_worker *driven = atomic_load(&batch->driven);
-    const struct ferry_batch *outer = calling_back;
+    struct ferry_worker *driven;
 
-    /* Pairs with the waiter, who counts itself in before it looks at `counts` (both seq_cst). */
+    /*
+     * A waiter counts itself in before it looks at `counts`, and we changed that before we look
+     * whether somebody waits (all seq_cst): one of the two sees the other.
+     */
     if (atomic_load(&batch->sleepers) != 0) {
         atomic_fetch_add(&batch->wake_word, 1);
         ferry_futex_wake(&batch->wake_word, INT32_MAX);
     }
+    driven = atomic_load(&batch->driven);
     if (driven != NULL)
         ferry_worker_nudge(driven);
+}
+
+void ferry_batch_finish(struct ferry_batch *batch)
+{
+    const struct ferry_batch *outer = calling_back;
+
+    ferry_batch_wake(batch);
     signal_eventfd(batch);
     if (batch->done != NULL) {
         calling_back = batch;

@@ -123,6 +123,8 @@ bool ferry_batch_quiet(struct ferry_batch *batch, uint64_t deadline_ns);
 /* Empty a batch that is quiet. */
 void ferry_batch_clear(struct ferry_batch *batch);
 void ferry_batch_sum(struct ferry_batch *batch, struct ferry_batch_status *status_out);
+/* Have whoever waits for the batch look at it again. */
+void ferry_batch_wake(struct ferry_batch *batch);
 /* Given: open went to 0. Wakes, writes the eventfd, calls back, counts the cycle as ended. */
 void ferry_batch_finish(struct ferry_batch *batch);
 /* A batch whose callback runs on this thread now, or NULL. */

@@ -4,7 +4,8 @@
  * what to undo.
  *
  * The order of close, each step bounded by close_timeout_ms as a whole or by a bound of its own:
- *    1. stop admitting: submit, create, open and register refuse, the control plane answers 503
+ *    1. stop admitting: submit, create, open and register refuse, no new lease is granted, the
+ *       control plane answers 503
  *    2. tell peers goodbye, withdraw the description from the store
  *    3. stop the control server: its handlers look into transports
  *    4. quiesce the transports: they end what is running with ERR_CLOSING and serve no peer
@@ -109,6 +110,9 @@ static enum ferry_status shut_down(struct ferry_engine *engine)
     bool leaked = false;
 
     atomic_store(&engine->closing, true);
+    /* Peers hear "closing" from here on, rather than a broken connection later. */
+    if (engine->registry_open)
+        ferry_registry_close(&engine->registry);
     if (opened)
         say_goodbye(engine, deadline_ns);
     ferry_control_server_close(engine->control);

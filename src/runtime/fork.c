@@ -71,8 +71,8 @@ enum ferry_status ferry_engine_enter_blocking(const struct ferry_engine *engine)
 }
 
 /*
- * The child's copies of the engine's mappings are freed; the object itself, and what belongs to
- * threads and libraries that do not exist here, is kept as it was.
+ * Nothing is freed: what belongs to threads that do not exist here cannot be taken apart, and the
+ * child's copy costs nothing until it is written to.
  */
 void ferry_engine_bury(struct ferry_engine *engine)
 {

@@ -19,7 +19,11 @@
 
 static bool put_double(struct json_object *object, const char *key, double value)
 {
-    return ferry_json_put(object, key, json_object_new_double(value));
+    char text[32];
+
+    /* Microseconds are enough, and 17 digits help nobody. */
+    snprintf(text, sizeof(text), "%.6f", value);
+    return ferry_json_put(object, key, json_object_new_double_s(value, text));
 }
 
 /* Print @object and drop it. @ok false: some of it is missing for lack of memory. */

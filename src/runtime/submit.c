@@ -352,15 +352,18 @@ enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,
         return FERRY_OK;
 
     undo_prepared(&submission);
+    /* Nothing else was open: this was no cycle, and nobody has to be told of its end. */
+    if (ferry_counts_open(before) == 0)
+        atomic_fetch_sub(&batch->cycles_begun, 1);
     /*
      * If older tasks were open before and have all ended meanwhile, their end is still to be told,
-     * and not by us: no callback runs inside submit. If none were, this was no cycle at all.
+     * and not by us: no callback runs inside submit.
      */
     if (ferry_batch_take_back(batch, count)) {
         if (ferry_counts_open(before) != 0)
             ferry_keeper_finish(batch);
         else
-            atomic_fetch_sub(&batch->cycles_begun, 1);
+            ferry_batch_wake(batch);
     }
     return status;
 }

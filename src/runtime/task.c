@@ -76,13 +76,7 @@ static void count_down(struct ferry_batch *batch)
      */
     if (ferry_counts_ended(counts) >= atomic_load(&batch->wake_at)) {
         atomic_store(&batch->wake_at, UINT32_MAX);
-        atomic_fetch_add(&batch->wake_word, 1);
-        ferry_futex_wake(&batch->wake_word, INT32_MAX);
-
-        struct ferry_worker *driven = atomic_load(&batch->driven);
-
-        if (driven != NULL)
-            ferry_worker_nudge(driven);
+        ferry_batch_wake(batch);
     }
 }
 
