@@ -64,6 +64,10 @@ void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
         ferry_reactor_arm(ferry_hp_reactor(worker), &worker->deadline_timer, deadline_ns) !=
             FERRY_OK)
         ferry_hp_flow_fail(flow, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
+    /* The scan that the cancel relies on may have been in the inbox before this ref, and be over.
+     */
+    if (atomic_load(&flow->xfer->cancel_asked))
+        ferry_hp_worker_post_scan(worker);
     ferry_hp_lane_mark_dirty(lane);
 }
 
