@@ -32,6 +32,9 @@
 #define ROUND_FACTOR 4
 #define NO_SLOT      UINT32_MAX
 
+/* Ends are taken in by the half of what is open, but not more than so many bytes at once. */
+#define TOGETHER_BYTES (UINT64_C(128) << 10)
+
 struct round {
     uint64_t batch;
     uint32_t *slots; /* of each task; NO_SLOT once its end has been seen */
@@ -342,6 +345,15 @@ static void submit_ready(struct work *work)
     }
 }
 
+/* The window holds at least one measured request, however long that takes. */
+static bool window_over(const struct work *work, uint64_t now_ns)
+{
+    const struct ferry_bench_loop *loop = work->loop;
+
+    return atomic_load_explicit(&work->gate->failed, memory_order_relaxed) ||
+           (loop->ops > 0 && now_ns - loop->begin_ns >= work->gate->duration_ns);
+}
+
 /* Begin and end the window; both at the end of a request. */
 static void step_window(struct work *work, uint64_t now_ns)
 {
@@ -358,8 +370,7 @@ static void step_window(struct work *work, uint64_t now_ns)
     if (loop->begin_ns == 0 && work->open > 0 && work->warm &&
         atomic_load_explicit(&gate->phase, memory_order_relaxed) == FERRY_BENCH_MEASURE) {
         loop->begin_ns = now_ns;
-    } else if (loop->begin_ns != 0 && loop->end_ns == 0 &&
-               (now_ns - loop->begin_ns >= gate->duration_ns || atomic_load(&gate->failed))) {
+    } else if (loop->begin_ns != 0 && loop->end_ns == 0 && window_over(work, now_ns)) {
         loop->end_ns = now_ns;
         pthread_mutex_lock(&gate->mutex);
         atomic_fetch_add(&gate->measured, 1);
@@ -375,6 +386,18 @@ static void cancel_all(struct work *work)
         ferry_batch_cancel(work->gate->engine, work->rounds[i].batch);
 }
 
+/*
+ * How many ends of a round to wait for. Small requests end faster than a thread wakes; one wake-up
+ * and one submit for several of them leave the pipeline half full at worst and cost half as much.
+ */
+static uint32_t wanted_ends(const struct work *work, const struct round *round)
+{
+    uint64_t most = TOGETHER_BYTES / work->gate->traffic.block;
+    uint32_t half = (round->submitted - round->seen) / 2;
+
+    return round->seen + 1 + (half < most ? half : (uint32_t)most);
+}
+
 /* Wait for the oldest round and take in whatever has ended. */
 static void wait_and_harvest(struct work *work)
 {
@@ -382,8 +405,8 @@ static void wait_and_harvest(struct work *work)
     struct ferry_engine *engine = work->gate->engine;
     struct round *first = oldest(work);
     uint64_t deadline_ns = ferry_cli_now_ns() + LOOK_NS;
-    enum ferry_status waited = ferry_batch_wait_progress(engine, first->batch, first->seen + 1,
-                                                         deadline_ns, &status);
+    enum ferry_status waited = ferry_batch_wait_progress(
+        engine, first->batch, wanted_ends(work, first), deadline_ns, &status);
     uint64_t now_ns = ferry_cli_now_ns();
     bool counts = work->loop->begin_ns != 0 && work->loop->end_ns == 0;
 

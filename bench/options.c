@@ -173,6 +173,8 @@ bool ferry_bench_parse_op(const char *flag, const char *text, enum ferry_bench_o
 bool ferry_bench_parse_targets(const char *flag, const char *text,
                                struct ferry_bench_options *options, char *error)
 {
+    const char *all = text;
+
     while (true) {
         size_t len = strcspn(text, ",");
 
@@ -180,7 +182,7 @@ bool ferry_bench_parse_targets(const char *flag, const char *text,
             snprintf(error, ERROR_MAX,
                      len == 0 ? "%s " QUOTED ": expected NAME[,NAME...] without an empty name"
                               : "%s " QUOTED ": expected at most %d names",
-                     flag, text, FERRY_BENCH_TARGETS_MAX);
+                     flag, all, FERRY_BENCH_TARGETS_MAX);
             return false;
         }
         options->targets[options->target_count] = strndup(text, len);
@@ -342,9 +344,8 @@ static bool check_together(const struct ferry_bench_options *options, char *erro
     bool seeded = options->op == FERRY_BENCH_WRITE_SEED || options->op == FERRY_BENCH_READ_VERIFY;
 
     if (seeded && options->check) {
-        snprintf(error, ERROR_MAX,
-                 "--check with --op %s: expected read, write or mix; %s has a check of its own",
-                 ferry_bench_op_name(options->op), ferry_bench_op_name(options->op));
+        snprintf(error, ERROR_MAX, "--check with --op %s: expected read, write or mix",
+                 ferry_bench_op_name(options->op));
         return false;
     }
     return true;

@@ -4,7 +4,7 @@
  */
 #include "slot.h"
 
-#include "pattern.h"
+#include "payload.h"
 
 #define PAGE       4096u
 #define SMALL      64u /* what a small block is rounded up to */
@@ -47,18 +47,18 @@ void ferry_bench_slot_init(struct ferry_bench_slot *slot, const struct ferry_ben
 {
     slot->local = area;
     slot->seed = by_address(traffic) ? traffic->seed
-                                     : ferry_bench_pattern_seed(traffic->seed, slot->stream, 0);
+                                     : ferry_bench_payload_seed(traffic->seed, slot->stream, 0);
     slot->step = FERRY_READ;
     if (traffic->op == FERRY_BENCH_WRITE || traffic->op == FERRY_BENCH_MIX ||
         traffic->op == FERRY_BENCH_WRITE_SEED || traffic->check)
         slot->step = FERRY_WRITE;
     if (ferry_bench_checks(traffic)) {
         slot->local = area + FERRY_BENCH_FENCE;
-        ferry_bench_pattern_fill(area, FERRY_BENCH_FENCE, FENCE_SEED, 0);
-        ferry_bench_pattern_fill(slot->local + traffic->block, FERRY_BENCH_FENCE, FENCE_SEED,
+        ferry_bench_payload_fill(area, FERRY_BENCH_FENCE, FENCE_SEED, 0);
+        ferry_bench_payload_fill(slot->local + traffic->block, FERRY_BENCH_FENCE, FENCE_SEED,
                                  FERRY_BENCH_FENCE);
     }
-    ferry_bench_pattern_fill(slot->local, traffic->block, slot->seed, position(slot, traffic));
+    ferry_bench_payload_fill(slot->local, traffic->block, slot->seed, position(slot, traffic));
 }
 
 void ferry_bench_slot_prepare(struct ferry_bench_slot *slot,
@@ -68,11 +68,11 @@ void ferry_bench_slot_prepare(struct ferry_bench_slot *slot,
         return;
     if (slot->step == FERRY_READ) {
         /* The complement differs from what must arrive in every single byte. */
-        ferry_bench_pattern_fill(slot->local, traffic->block, ~slot->seed, position(slot, traffic));
+        ferry_bench_payload_fill(slot->local, traffic->block, ~slot->seed, position(slot, traffic));
         return;
     }
-    slot->seed = ferry_bench_pattern_seed(traffic->seed, slot->stream, ++slot->write_count);
-    ferry_bench_pattern_fill(slot->local, traffic->block, slot->seed, position(slot, traffic));
+    slot->seed = ferry_bench_payload_seed(traffic->seed, slot->stream, ++slot->write_count);
+    ferry_bench_payload_fill(slot->local, traffic->block, slot->seed, position(slot, traffic));
 }
 
 bool ferry_bench_slot_measured(const struct ferry_bench_slot *slot,
@@ -96,13 +96,13 @@ static bool same(const struct ferry_bench_slot *slot, int64_t offset, uint64_t l
                  uint64_t from, struct ferry_bench_difference *difference_out)
 {
     const unsigned char *at = slot->local + offset;
-    size_t found = ferry_bench_pattern_differs(at, len, seed, from);
+    size_t found = ferry_bench_payload_differs(at, len, seed, from);
 
     if (found == FERRY_BENCH_SAME)
         return true;
     *difference_out = (struct ferry_bench_difference){
         .offset = offset + (int64_t)found,
-        .expected = ferry_bench_pattern_byte(seed, from + found),
+        .expected = ferry_bench_payload_byte(seed, from + found),
         .got = at[found],
         .seed = seed,
     };

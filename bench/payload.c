@@ -3,7 +3,7 @@
  * Position-dependent data: fill and compare at the speed of memory, so that a check measures
  * transfers and not itself.
  */
-#include "pattern.h"
+#include "payload.h"
 
 #include <endian.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static uint64_t word_at(uint64_t seed, uint64_t index)
     return htole64(seed ^ (index * STEP));
 }
 
-unsigned char ferry_bench_pattern_byte(uint64_t seed, uint64_t position)
+unsigned char ferry_bench_payload_byte(uint64_t seed, uint64_t position)
 {
     return (unsigned char)((seed ^ (position / 8 * STEP)) >> (8 * (position % 8)));
 }
@@ -32,10 +32,10 @@ static size_t head_bytes(size_t len, uint64_t position)
 static void fill_bytes(unsigned char *at, size_t len, uint64_t seed, uint64_t position)
 {
     for (size_t i = 0; i < len; i++)
-        at[i] = ferry_bench_pattern_byte(seed, position + i);
+        at[i] = ferry_bench_payload_byte(seed, position + i);
 }
 
-void ferry_bench_pattern_fill(void *memory, size_t len, uint64_t seed, uint64_t position)
+void ferry_bench_payload_fill(void *memory, size_t len, uint64_t seed, uint64_t position)
 {
     unsigned char *at = memory;
     size_t head = head_bytes(len, position);
@@ -58,7 +58,7 @@ void ferry_bench_pattern_fill(void *memory, size_t len, uint64_t seed, uint64_t 
 static size_t differs_bytes(const unsigned char *at, size_t len, uint64_t seed, uint64_t position)
 {
     for (size_t i = 0; i < len; i++) {
-        if (at[i] != ferry_bench_pattern_byte(seed, position + i))
+        if (at[i] != ferry_bench_payload_byte(seed, position + i))
             return i;
     }
     return FERRY_BENCH_SAME;
@@ -78,7 +78,7 @@ static uint64_t group_differs(const unsigned char *at, uint64_t seed, uint64_t i
     return differences;
 }
 
-size_t ferry_bench_pattern_differs(const void *memory, size_t len, uint64_t seed, uint64_t position)
+size_t ferry_bench_payload_differs(const void *memory, size_t len, uint64_t seed, uint64_t position)
 {
     const unsigned char *at = memory;
     size_t done = head_bytes(len, position);
@@ -101,7 +101,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-uint64_t ferry_bench_pattern_seed(uint64_t seed, uint64_t stream, uint64_t count)
+uint64_t ferry_bench_payload_seed(uint64_t seed, uint64_t stream, uint64_t count)
 {
     return mix(mix(seed + stream * STEP) + count * STEP);
 }
