@@ -297,6 +297,80 @@ static void test_request_array_is_read_with_its_stride(void **state)
     assert_int_equal(sum_of(rig).completed, 2);
 }
 
+/* The target may be the request's own memory; the copy behaves as if made through a third place. */
+static void test_own_segment_moves_overlapping_ranges_whole(void **state)
+{
+    enum { TOTAL = 3 << 20 };
+    static const int64_t shifts[] = {1, 100, 262144, 1048577, -1, -100, -262144, -1048577};
+    static unsigned char copy[TOTAL];
+    struct rig *rig = *state;
+    void *addr;
+
+    assert_ok(ferry_memory_alloc(rig->engine, TOTAL, NULL, FERRY_PERMISSION_READ_WRITE, &addr));
+    for (size_t i = 0; i < 2 * sizeof(shifts) / sizeof(shifts[0]); i++) {
+        int64_t shift = shifts[i / 2];
+        struct ferry_request request = FERRY_REQUEST_INIT;
+        unsigned char *local = (unsigned char *)addr + (shift < 0 ? -shift : 0);
+        unsigned char *remote = (unsigned char *)addr + (shift < 0 ? 0 : shift);
+
+        pattern_fill(addr, TOTAL, i, 0);
+        memcpy(copy, addr, TOTAL);
+        request.local = local;
+        request.remote_offset = (uintptr_t)remote;
+        request.length = TOTAL - (uint64_t)(shift < 0 ? -shift : shift);
+        if (i % 2) {
+            assert_ok(ferry_write(rig->engine, &request, test_deadline_ms(5000)));
+            memmove(copy + (remote - (unsigned char *)addr), copy + (local - (unsigned char *)addr),
+                    request.length);
+        } else {
+            assert_ok(ferry_read(rig->engine, &request, test_deadline_ms(5000)));
+            memmove(copy + (local - (unsigned char *)addr), copy + (remote - (unsigned char *)addr),
+                    request.length);
+        }
+        assert_memory_equal(addr, copy, TOTAL);
+    }
+}
+
+struct rounds {
+    _Atomic uint32_t told;
+};
+
+static void count_round(void *arg, uint64_t batch)
+{
+    struct rounds *rounds = arg;
+
+    (void)batch;
+    atomic_fetch_add(&rounds->told, 1);
+}
+
+/*
+ * Submits that are refused while earlier tasks of the batch end: each cycle's end is told exactly
+ * once, by whoever finds it, and nobody who waits sleeps on.
+ */
+static void test_refused_submit_does_not_lose_the_end_of_a_cycle(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_fault_rule rule = ferry_fault_rule_of(FERRY_FAULT_REFUSE);
+    struct ferry_request request = read_of(rig, 0, 64);
+    struct rounds rounds = {0};
+
+    rule.status = FERRY_ERR_QUEUE_FULL;
+    rule.every = 2;
+    rule.skip = 1;
+    ferry_fault_add(rig->fault, &rule);
+    assert_ok(ferry_batch_on_done(rig->engine, rig->batch, count_round, &rounds));
+    for (uint32_t i = 0; i < 5000; i++) {
+        uint32_t before = atomic_load(&rounds.told);
+
+        assert_ok(ferry_batch_submit(rig->engine, rig->batch, &request, 1));
+        assert_status(ferry_batch_submit(rig->engine, rig->batch, &request, 1),
+                      FERRY_ERR_QUEUE_FULL);
+        assert_ok(ferry_batch_wait(rig->engine, rig->batch, test_deadline_ms(5000), NULL));
+        assert_ok(ferry_batch_reset(rig->engine, rig->batch));
+        assert_int_equal(atomic_load(&rounds.told), before + 1);
+    }
+}
+
 static void test_description_names_what_happened(void **state)
 {
     struct rig *rig = *state;
@@ -493,6 +567,8 @@ int main(void)
         RIG_TEST(test_eventfd_becomes_readable_at_the_end),
         RIG_TEST(test_read_ends_at_its_deadline_and_memory_is_free),
         RIG_TEST(test_request_array_is_read_with_its_stride),
+        RIG_TEST(test_own_segment_moves_overlapping_ranges_whole),
+        RIG_TEST(test_refused_submit_does_not_lose_the_end_of_a_cycle),
         RIG_TEST(test_description_names_what_happened),
         RIG_TEST(test_reports_are_json_and_the_peer_gives_them_too),
         RIG_TEST(test_notifications_arrive_in_order_and_the_inbox_is_bounded),

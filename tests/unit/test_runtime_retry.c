@@ -26,6 +26,7 @@ struct rig {
     uint64_t segment;
     unsigned char *local;
     unsigned char *remote;
+    unsigned char *own; /* the initiator's, reachable through its own segment */
     uint64_t batch;
 };
 
@@ -62,6 +63,10 @@ static int rig_set_up(void **state)
         ferry_memory_alloc(rig->target, SLOTS * LENGTH, NULL, FERRY_PERMISSION_READ_WRITE, &addr));
     rig->remote = addr;
     pattern_fill(rig->remote, SLOTS * LENGTH, 5, 0);
+    assert_ok(ferry_memory_alloc(rig->initiator, SLOTS * LENGTH, NULL, FERRY_PERMISSION_READ_ONLY,
+                                 &addr));
+    rig->own = addr;
+    pattern_fill(rig->own, SLOTS * LENGTH, 6, 0);
     assert_ok(ferry_segment_open(rig->initiator, "target", test_deadline_ms(5000), &rig->segment));
     assert_ok(ferry_batch_create(rig->initiator, SLOTS, &rig->batch));
     *state = rig;
@@ -329,6 +334,58 @@ static void test_closed_segment_does_not_lose_its_tasks(void **state)
     assert_status(ferry_segment_close(rig->initiator, rig->segment), FERRY_ERR_STALE_HANDLE);
 }
 
+/* One submit over two transports: hp_tcp comes first, loop after it. */
+static void submit_mixed(struct rig *rig, enum ferry_status expected)
+{
+    struct ferry_request requests[8];
+
+    for (uint32_t i = 0; i < 8; i++) {
+        requests[i] = (struct ferry_request)FERRY_REQUEST_INIT;
+        requests[i].local = rig->local + i * LENGTH;
+        requests[i].length = LENGTH;
+        requests[i].segment = i % 2 ? FERRY_SEGMENT_LOCAL : rig->segment;
+        requests[i].remote_offset = i % 2 ? (uintptr_t)rig->own + i * LENGTH
+                                          : (uintptr_t)rig->remote + i * LENGTH;
+    }
+    assert_status(ferry_batch_submit(rig->initiator, rig->batch, requests, 8), expected);
+}
+
+static void test_submit_over_two_transports_is_taken_whole_or_not(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_transport *loop = ferry_engine_transport(rig->initiator, "loop");
+    struct ferry_fault_rule full = ferry_fault_rule_of(FERRY_FAULT_REFUSE);
+    struct ferry_batch_status sum = FERRY_BATCH_STATUS_INIT;
+
+    full.status = FERRY_ERR_QUEUE_FULL;
+    full.count = 1;
+    ferry_fault_add(rig->fault, &full);
+    submit_mixed(rig, FERRY_ERR_QUEUE_FULL);
+    assert_ok(ferry_batch_status(rig->initiator, rig->batch, &sum));
+    assert_int_equal(sum.submitted, 0);
+    /* The second transport is full for a while: its part waits for room and completes. */
+    full.count = 20;
+    ferry_fault_add(loop, &full);
+    submit_mixed(rig, FERRY_OK);
+    wait_all(rig);
+    assert_int_equal(count_in(rig, 8, FERRY_TASK_COMPLETED), 8);
+    assert_true(ferry_fault_fired(loop, 0) > 1);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(
+            pattern_differs(rig->local + i * LENGTH, LENGTH, i % 2 ? 6 : 5, i * LENGTH),
+            PATTERN_SAME);
+    /* What it refuses for good ends as it says; the rest is not touched by that. */
+    assert_ok(ferry_batch_reset(rig->initiator, rig->batch));
+    full.status = FERRY_ERR_DEVICE;
+    full.count = 0;
+    ferry_fault_clear(loop);
+    ferry_fault_add(loop, &full);
+    submit_mixed(rig, FERRY_OK);
+    wait_all(rig);
+    assert_int_equal(count_in(rig, 8, FERRY_TASK_COMPLETED), 4);
+    assert_int_equal(count_in(rig, 8, FERRY_TASK_FAILED), 4);
+}
+
 #define RETRY_TEST(name) cmocka_unit_test_setup_teardown(name, rig_set_up, rig_tear_down)
 
 int main(void)
@@ -344,6 +401,7 @@ int main(void)
         RETRY_TEST(test_waiting_task_ends_when_the_engine_closes),
         RETRY_TEST(test_waiting_task_is_tried_again_when_the_transport_is_full),
         RETRY_TEST(test_closed_segment_does_not_lose_its_tasks),
+        RETRY_TEST(test_submit_over_two_transports_is_taken_whole_or_not),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
