@@ -17,6 +17,7 @@
 enum place {
     PENDING = FERRY_OP_INFLIGHT | 1u << 1,
     CANCELED = FERRY_OP_INFLIGHT | 2u << 1,
+    RACING = FERRY_OP_INFLIGHT | 3u << 1, /* canceled, but what can be done now is done first */
 };
 
 struct sim_impl {
@@ -83,18 +84,22 @@ static void sim_cancel(struct ferry_reactor *reactor, struct ferry_op *op)
     struct sim_impl *impl = reactor->impl;
 
     /* What was ready when the cancel came may win the race. */
-    if (op->state == PENDING &&
-        !(sim_op_ready(impl->process, op) && sim_random_below(impl->net, 2) == 0))
-        op->state = CANCELED;
+    if (op->state == PENDING)
+        op->state = sim_op_ready(impl->process, op) && sim_random_below(impl->net, 2) == 0
+                        ? RACING
+                        : CANCELED;
 }
 
 /* True if the op completed. */
 static bool run_op(struct ferry_reactor *reactor, struct sim_impl *impl, struct ferry_op *op)
 {
-    int64_t result = op->progress > 0 ? (int64_t)op->progress : -ECANCELED;
+    int64_t result;
 
-    if (op->state == PENDING && sim_try_op(impl->process, op, &result) != SIM_TRY_DONE)
-        return false;
+    if (op->state == CANCELED || sim_try_op(impl->process, op, &result) != SIM_TRY_DONE) {
+        if (op->state == PENDING)
+            return false;
+        result = op->progress > 0 ? (int64_t)op->progress : -ECANCELED;
+    }
     ferry_list_remove(&op->link);
     impl->op_count--;
     ferry_reactor_complete(reactor, op, result);
@@ -103,7 +108,7 @@ static bool run_op(struct ferry_reactor *reactor, struct sim_impl *impl, struct 
 
 static bool is_ready(struct sim_impl *impl, const struct ferry_op *op)
 {
-    return op->state == CANCELED || sim_op_ready(impl->process, op);
+    return op->state != PENDING || sim_op_ready(impl->process, op);
 }
 
 /* A ready op drawn at random: a list walk with one draw per candidate keeps the choice even. */
