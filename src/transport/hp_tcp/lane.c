@@ -171,8 +171,11 @@ static void settle_ops(struct hp_lane *lane)
             settle_refused(lane, op);
             continue;
         }
-        if (touched && lane->rest_unapplied && op->is_write)
+        if (touched && lane->rest_unapplied) {
+            /* It was never looked at, for no fault of its own: a try that does not count. */
             touched = false;
+            op->attempts = 0;
+        }
         if (!survives(lane, op, touched)) {
             settle_op(lane, op, touched);
             continue;
