@@ -125,7 +125,8 @@ void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32
  */
 static bool survives(struct hp_lane *lane, const struct hp_op *op, bool touched)
 {
-    if (!lane->reuse_after_close || op->orphan)
+    if (!lane->reuse_after_close || op->orphan ||
+        atomic_load_explicit(&op->flow->stopped, memory_order_relaxed))
         return false;
     if (!touched)
         return true;

@@ -98,12 +98,20 @@ static bool unclaimed(const struct hp_flow *flow)
     return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) < flow->chunk_count;
 }
 
+/* Nothing of the op has left, and no send in flight may still take it. */
+static bool unsent(const struct hp_lane *lane, uint32_t index)
+{
+    /* Before READY the sending side connects and greets: it has none of the ops. */
+    bool sending = lane->state == HP_LANE_READY && ferry_op_inflight(&lane->tx);
+
+    return (int32_t)(index - lane->sent) >= 0 && !sending &&
+           (index != lane->sent || lane->tx_offset == 0);
+}
+
 /* True if the entry is gone and the next one stands in its place. */
 static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
 {
     struct hp_op *op = ferry_hp_lane_op(lane, index);
-    bool unsent = (int32_t)(index - lane->sent) >= 0 && !ferry_op_inflight(&lane->tx) &&
-                  (index != lane->sent || lane->tx_offset == 0);
     enum verdict verdict;
 
     if (op->orphan)
@@ -111,7 +119,12 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
     verdict = judge(lane, op->flow, now_ns);
     if (verdict == KEEP)
         return false;
-    if (unsent) {
+    if (lane->state == HP_LANE_CLOSING) {
+        /* It ends with the connection, and does not go on on the next one. */
+        stop(op->flow, verdict);
+        return false;
+    }
+    if (unsent(lane, index)) {
         stop(op->flow, verdict);
         remove_unsent(lane, index);
         return true;
@@ -120,6 +133,7 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
         stop(op->flow, verdict);
         disown(lane, index);
     } else if (verdict == REVOKED) {
+        stop(op->flow, verdict);
         ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
     } else if (unclaimed(op->flow)) {
         stop(op->flow, verdict); /* what was posted ends first, then the task */
@@ -135,7 +149,7 @@ void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns)
     scan_queue(lane, &lane->small_queue, now_ns);
     scan_queue(lane, &lane->bulk_queue, now_ns);
     i = lane->head;
-    while (i != lane->tail && lane->state != HP_LANE_CLOSING) {
+    while (i != lane->tail) {
         if (!scan_op(lane, i, now_ns))
             i++;
     }
