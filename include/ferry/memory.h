@@ -101,6 +101,9 @@ FERRY_API_CHECKED enum ferry_status ferry_memory_unregister(struct ferry_engine 
  * @permission: as in ferry_memory_register().
  * @addr_out:   the address.
  *
+ * Every page is there when this returns, so that no transfer meets a page fault and a lack of
+ * memory is an error here. The content is zero.
+ *
  * Ownership: the caller's, until ferry_memory_free().
  * Threads: any thread. Blocks while the description is published.
  * Return: as ferry_memory_register().

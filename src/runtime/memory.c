@@ -235,7 +235,7 @@ enum ferry_status ferry_memory_alloc(struct ferry_engine *engine, uint64_t lengt
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
     struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
-    struct ferry_pages_options options = {.huge = true};
+    struct ferry_pages_options options = {.huge = true, .populate = true};
     struct ferry_allocation *allocation;
     struct ferry_pages pages = {0};
 
