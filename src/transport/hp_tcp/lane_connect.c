@@ -164,6 +164,21 @@ void ferry_hp_lane_established(struct hp_lane *lane)
                 lane->peer->speaks_ferry ? "ferry" : "v1");
 }
 
+/*
+ * A v1 server gives a connection up on which nothing is said for a while, perhaps just when the
+ * first request is on its way. So it is not kept for later if nothing is left to say on it now.
+ */
+static void connected_v1(struct hp_lane *lane)
+{
+    ferry_hp_lane_prune(lane);
+    if (ferry_hp_lane_has_work(lane)) {
+        ferry_hp_lane_established(lane);
+        return;
+    }
+    lane->keep_queue = true;
+    ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: nothing is left to ask");
+}
+
 static void on_connected(struct ferry_op *tx, int64_t result)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
@@ -175,7 +190,7 @@ static void on_connected(struct ferry_op *tx, int64_t result)
         else if (lane->peer->speaks_ferry)
             greet(lane);
         else
-            ferry_hp_lane_established(lane);
+            connected_v1(lane);
     }
     ferry_hp_lane_mark_dirty(lane);
     ferry_hp_worker_flush(worker);
