@@ -69,6 +69,19 @@ static void print_trace(const struct model *model)
            p->forged ? ", forged descriptions" : "");
     for (uint32_t i = first; i < model->trace_count && !model->verbose; i++)
         print_step(&model->trace[i % MODEL_TRACE_MAX]);
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        const struct model_task *t = &model->tasks[i];
+
+        if (t->state != MODEL_TASK_FREE)
+            printf("  task %u is %s: %s node %u [%u] to %u [%u], %u bytes, %u landed%s%s\n",
+                   t->serial,
+                   t->state == MODEL_TASK_RUNNING ? "running"
+                   : t->state == MODEL_TASK_HELD  ? "held"
+                                                  : "unknown",
+                   t->xfer.opcode == FERRY_READ ? "read" : "write", t->from->index, t->local,
+                   t->to->index, t->remote, t->length, t->landed_count,
+                   t->canceled ? ", canceled" : "", t->bad ? ", bad" : "");
+    }
     printf("FAILED after %" PRIu64 " steps; replay with FERRY_TEST_SEED=%" PRIu64 "\n",
            model->steps, model->seed);
     fflush(stdout);

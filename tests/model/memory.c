@@ -27,7 +27,7 @@ static const unsigned char *source_of(const struct model_task *task)
 {
     const struct model_region *region = &task->to->regions[task->remote_region];
 
-    if (task->bad || task->attempt_id == 0 || region->permission == FERRY_PERMISSION_LOCAL)
+    if (task->forbidden || task->attempt_id == 0)
         return NULL;
     if (task->snapshot != NULL)
         return task->snapshot;
@@ -38,9 +38,17 @@ static bool may_land(const struct model_task *task)
 {
     const struct model_region *region = &task->to->regions[task->remote_region];
 
-    return !task->bad && task->to->alive && task->attempt_id != 0 &&
-           region->id == task->attempt_id && task->attempt_life == task->to->life &&
-           region->permission == FERRY_PERMISSION_READ_WRITE;
+    return !task->forbidden && task->to->alive && task->attempt_id != 0 &&
+           region->id == task->attempt_id && task->attempt_life == task->to->life;
+}
+
+/* How many of its bytes lie inside of the registration: a chunk that does may move. */
+static uint32_t reach_of(const struct model_task *task)
+{
+    const struct model_region *region = &task->to->regions[task->remote_region];
+    uint32_t left = region->offset + region->length - task->remote;
+
+    return task->length < left ? task->length : left;
 }
 
 static bool covers(uint32_t offset, uint32_t length, uint32_t at)
@@ -61,7 +69,8 @@ static struct model_task *owner_of(struct model_node *node, uint32_t at)
         if (task->xfer.opcode == FERRY_READ && task->state != MODEL_TASK_UNKNOWN &&
             task->from == node && covers(task->local, task->length, at))
             return task;
-        if (task->xfer.opcode == FERRY_WRITE && task->to == node &&
+        /* One that is forbidden may lie over anything; it must not change a byte. */
+        if (task->xfer.opcode == FERRY_WRITE && task->to == node && !task->forbidden &&
             covers(task->remote, task->length, at))
             return task;
     }
@@ -92,7 +101,7 @@ static void take_read(struct model_task *task)
     for (uint32_t i = 0; i < task->length; i++) {
         if (memory[i] == shadow[i])
             continue;
-        if (source == NULL)
+        if (source == NULL || i >= reach_of(task))
             wrong_byte(node, task, task->local + i, "S7: a READ delivered what it must not have");
         if (memory[i] != source[i])
             wrong_byte(node, task, task->local + i, "S2/S7: a READ delivered a wrong byte");
@@ -129,7 +138,7 @@ static void take_write(struct model_task *task)
 
         if (memory[i] == shadow[i])
             continue;
-        if (!may_land(task))
+        if (!may_land(task) || i >= reach_of(task))
             wrong_byte(node, task, at, "S5/S7: a byte of a WRITE landed where it must not");
         if (task->landed[i] != 0)
             wrong_byte(node, task, at, "S6: a byte of a WRITE landed twice");

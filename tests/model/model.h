@@ -157,7 +157,8 @@ struct model_task {
     uint64_t attempt_id; /* registration that this try goes to */
     uint32_t attempt_life;
     struct ferry_lease lease;
-    bool bad;
+    bool bad;       /* must not complete */
+    bool forbidden; /* must not move a byte */
     bool refreshed;
     bool canceled;
     bool stale_possible;

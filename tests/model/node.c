@@ -55,7 +55,7 @@ static void configure(struct model_node *node)
     set(node, "max_outstanding_bytes", 1u << 20);
     set(node, "connect_timeout_ms", 50);
     set(node, "progress_timeout_ms", 200);
-    set(node, "total_timeout_ms", 1000);
+    set(node, "total_timeout_ms", 3000);
     set(node, "idle_connection_timeout_ms", 500);
     set(node, "port", 7000 + node->index);
 }
@@ -83,7 +83,11 @@ static void start(struct model_node *node)
         .reactor_ops = &sim_reactor_ops,
         .threadless = true,
     };
+    /* An engine that cannot open its listener does not open; that is no schedule. */
+    sim_net_set_chance(model->net, SIM_FAULT_EMFILE, 0);
     must(model, ferry_transport_open(&model->ops, &node->env, &node->transport), "transport");
+    sim_net_set_chance(model->net, SIM_FAULT_EMFILE,
+                       model->healing ? 0 : model->profile.net.chance[SIM_FAULT_EMFILE]);
     node->alive = true;
     node->closing = false;
     node->removing = MODEL_REGIONS;
@@ -197,8 +201,8 @@ uint32_t model_node_turn(struct model_node *node, uint32_t worker)
     uint32_t done = ferry_worker_turn(hp->workers[worker % hp->worker_count].worker);
 
     node->model->total_steps++;
-    if (done > 0)
-        model_memory_check(node);
+    /* Also when nothing was completed: a receive may have taken some of what it waits for. */
+    model_memory_check(node);
     if (atomic_load(&hp->admission.failed))
         model_fail(node->model, "the admission of node %u has failed closed", node->index);
     return done;
@@ -269,7 +273,7 @@ static void take_back(struct model_node *node)
     ferry_removal_revoke(&node->removal);
     must(model,
          ferry_transport_revoke(node->transport, (void *)(uintptr_t)range.addr, range.length,
-                                FERRY_NEVER_NS),
+                                ferry_deadline_ns(sim_net_now_ns(model->net), FERRY_NS_PER_S)),
          "revoke");
     model_memory_check(node);
     /* Tasks that the runtime holds give their memory back themselves. */

@@ -34,6 +34,10 @@ static void draw_sizes(struct model *model)
     profile->steps = 60 + (uint32_t)model_below(model, 300);
     profile->v1 = model_chance(model, 40);
     profile->net.buffer_bytes = PICK(model, 512, 4096, 16384, 65536);
+    profile->net.delay_max_ns = PICK(model, 20, 500, 5000) * FERRY_NS_PER_US;
+    /* Not so slow that a whole region cannot pass within total_timeout_ms. */
+    if (profile->net.buffer_bytes < profile->region_bytes / 24)
+        profile->net.delay_max_ns = 20 * FERRY_NS_PER_US;
 }
 
 static void draw_faults(struct model *model)

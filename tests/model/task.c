@@ -110,11 +110,10 @@ static void place(struct model_task *task)
     task->length = draw_length(model, most);
     task->local = local->offset + (uint32_t)model_below(model, local->length - task->length + 1);
     task->remote = remote->offset + (uint32_t)model_below(model, remote->length - task->length + 1);
-    task->bad = false;
-    if (task->xfer.opcode == FERRY_WRITE && remote->permission != FERRY_PERMISSION_READ_WRITE)
-        task->bad = true;
-    if (remote->permission == FERRY_PERMISSION_LOCAL)
-        task->bad = true;
+    task->forbidden = remote->permission == FERRY_PERMISSION_LOCAL ||
+                      (task->xfer.opcode == FERRY_WRITE &&
+                       remote->permission != FERRY_PERMISSION_READ_WRITE);
+    task->bad = task->forbidden;
     if (model->profile.bad && !model->healing && model_chance(model, 8)) {
         /* Over the end by less than the fence there. */
         task->remote = remote->offset + remote->length - task->length + 1 +
@@ -173,7 +172,8 @@ static void aim(struct model_task *task)
     task->attempt++;
     task->attempt_id = task->view->ids[task->remote_region];
     task->attempt_life = task->view->life;
-    if (task->attempt_id != remote->id || task->attempt_life != task->to->life || remote->hidden)
+    if (task->attempt_id == 0 || task->attempt_id != remote->id ||
+        task->attempt_life != task->to->life || remote->hidden)
         task->stale_possible = true;
     task->xfer.local = task->from->memory + task->local;
     task->xfer.remote_addr = (uintptr_t)task->to->memory + task->remote;
@@ -242,6 +242,15 @@ static bool make(struct model_task *task, struct model_node *from, struct model_
     return true;
 }
 
+/* A parked worker looks at its clock every 200 us; here it may not have been turned for long. */
+static void refresh_clocks(struct model_node *node)
+{
+    struct hp_transport *hp = ferry_hp_of(node->transport);
+
+    for (uint32_t i = 0; i < hp->worker_count; i++)
+        ferry_hp_reactor(&hp->workers[i])->now_ns = sim_net_now_ns(node->model->net);
+}
+
 static bool submit(struct model_node *node, struct model_task *const *tasks, uint32_t count)
 {
     struct model *model = node->model;
@@ -260,6 +269,7 @@ static bool submit(struct model_node *node, struct model_task *const *tasks, uin
                                                         : MODEL_SUBMIT_WRITE]++;
         model->open++;
     }
+    refresh_clocks(node);
     status = ferry_transport_submit(node->transport, xfers, count);
     model_memory_check(node);
     if (status == FERRY_OK)
