@@ -189,7 +189,7 @@ static int run_against(struct ferry_bench_job *job, const char *const *names, si
 static int initiate(const struct ferry_bench_options *options, const struct ferry_config *config,
                     const struct ferry_bench_target *target, uint64_t said_bytes)
 {
-    struct ferry_bench_job job = {.options = options, .target_pid = target->pid};
+    struct ferry_bench_job job = {.options = options};
     const char *own[] = {target->name};
     int exit_status = FERRY_EXIT_OK;
 

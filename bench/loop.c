@@ -517,6 +517,15 @@ static void give_back(struct work *work)
     free(work->requests);
 }
 
+/* The meters read what each thread used as long as it exists: it ends when they have. */
+static void stay_for_meters(struct ferry_bench_gate *gate)
+{
+    pthread_mutex_lock(&gate->mutex);
+    while (atomic_load(&gate->phase) != FERRY_BENCH_STOP)
+        pthread_cond_wait(&gate->changed, &gate->mutex);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
 void *ferry_bench_loop_main(void *arg)
 {
     struct ferry_bench_loop *loop = arg;
@@ -529,6 +538,7 @@ void *ferry_bench_loop_main(void *arg)
         fail(&work, "out of memory");
     else
         go_round(&work);
+    stay_for_meters(work.gate);
     give_back(&work);
     return NULL;
 }

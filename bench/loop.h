@@ -5,7 +5,7 @@
  *   WARM --(every loop has run for a while)--> MEASURE --(every loop's window is over)--> STOP
  *
  * The main thread moves the gate; each loop begins and ends its window at the end of a request of
- * its own, and keeps up the load until the last of them is done.
+ * its own, and keeps up the load until the last of them is done. In any case it waits for STOP.
  */
 #ifndef FERRY_BENCH_LOOP_H
 #define FERRY_BENCH_LOOP_H
@@ -42,7 +42,7 @@ struct ferry_bench_gate {
     _Atomic uint32_t phase;
     _Atomic uint32_t measured; /* loops whose window is over */
     _Atomic bool failed;       /* a request failed: all stop */
-    /* any thread, under the mutex; the main thread waits on the condition */
+    /* any thread, under the mutex; the condition says that something of all this has changed */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint32_t warm;

@@ -8,8 +8,6 @@
 #include <json-c/json.h>
 #include <string.h>
 
-#define REPORT_MS 2000
-
 static struct json_object *ask_self(struct ferry_engine *engine, enum ferry_report report)
 {
     char *text = NULL;
@@ -19,12 +17,12 @@ static struct json_object *ask_self(struct ferry_engine *engine, enum ferry_repo
     return ferry_cli_parse_json(text);
 }
 
-static struct json_object *ask_peer(struct ferry_engine *engine, uint64_t segment)
+static struct json_object *ask_peer(const struct ferry_bench_meter *meter, uint64_t segment)
 {
     char *text = NULL;
 
-    if (ferry_segment_report(engine, segment, "process", ferry_cli_deadline_ms(REPORT_MS), &text) !=
-        FERRY_OK)
+    if (ferry_segment_report(meter->engine, segment, "process",
+                             ferry_cli_deadline_ms(meter->timeout_ms), &text) != FERRY_OK)
         return NULL;
 
     struct json_object *report = ferry_cli_parse_json(text);
@@ -40,7 +38,7 @@ void ferry_bench_reading_take(const struct ferry_bench_meter *meter,
 {
     memset(reading_out, 0, sizeof(*reading_out));
     for (size_t i = 0; i < meter->peer_count; i++)
-        reading_out->peers[i] = ask_peer(meter->engine, meter->peers[i].segment);
+        reading_out->peers[i] = ask_peer(meter, meter->peers[i].segment);
     reading_out->peer_moved_bytes = meter->moved(meter->moved_arg);
     reading_out->self = ask_self(meter->engine, FERRY_REPORT_PROCESS);
     reading_out->self_moved_bytes = meter->moved(meter->moved_arg);

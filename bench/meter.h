@@ -29,6 +29,7 @@ struct ferry_bench_meter {
     struct ferry_engine *engine;
     const struct ferry_bench_peer *peers;
     size_t peer_count;
+    uint64_t timeout_ms; /* for each peer's answer */
     ferry_bench_moved_fn *moved;
     const void *moved_arg;
 };

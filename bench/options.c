@@ -80,7 +80,7 @@ bool ferry_bench_parse_range(const char *flag, const char *text,
                              struct ferry_bench_range *range_out, char *error)
 {
     const char *dots = strstr(text, "..");
-    struct ferry_bench_range range;
+    struct ferry_bench_range range = {0};
     char first[64];
     size_t len = dots != NULL ? (size_t)(dots - text) : strlen(text);
     bool good = len < sizeof(first);

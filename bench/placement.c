@@ -4,10 +4,13 @@
  */
 #include "placement.h"
 
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "meter.h"
 
 /* The rest of a line "KEY:\tVALUE", without its end; false if the line is another one. */
 static bool take_line(const char *line, const char *key, char *value, size_t size)
@@ -53,17 +56,41 @@ struct json_object *ferry_bench_placement_own(void)
     return of_process("/proc/self/status");
 }
 
-struct json_object *ferry_bench_placement_target(pid_t pid, struct json_object *report)
+/* Whether a thread of a report is one of a process of this host, by its number and its name. */
+static bool is_thread_of(uint64_t pid, struct json_object *thread)
 {
-    struct json_object *cpus = NULL;
-    struct json_object *numa = NULL;
+    struct json_object *name = NULL;
+    char path[96];
+    char line[64] = "";
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%" PRIu64 "/task/%" PRIu64 "/comm", pid,
+             ferry_bench_member_u64(thread, "tid", 0));
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    if (fgets(line, sizeof(line), file) == NULL)
+        line[0] = '\0';
+    fclose(file);
+    line[strcspn(line, "\n")] = '\0';
+    return json_object_object_get_ex(thread, "name", &name) &&
+           strcmp(json_object_get_string(name), line) == 0;
+}
+
+struct json_object *ferry_bench_placement_target(struct json_object *report)
+{
+    uint64_t pid = ferry_bench_member_u64(report, "pid", 0);
+    struct json_object *threads = NULL;
     char path[64];
 
-    if (json_object_object_get_ex(report, "cpus", &cpus) &&
-        json_object_object_get_ex(report, "numa", &numa))
-        return make(json_object_get_string(cpus), json_object_get_string(numa));
-    if (pid == 0)
+    json_object_object_get_ex(report, "threads", &threads);
+    if (threads == NULL || json_object_array_length(threads) == 0)
         return NULL;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    /* The number alone could be another process's, on another host. */
+    for (size_t i = 0; i < json_object_array_length(threads); i++) {
+        if (!is_thread_of(pid, json_object_array_get_idx(threads, i)))
+            return NULL;
+    }
+    snprintf(path, sizeof(path), "/proc/%" PRIu64 "/status", pid);
     return of_process(path);
 }

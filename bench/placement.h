@@ -5,14 +5,12 @@
 #ifndef FERRY_BENCH_PLACEMENT_H
 #define FERRY_BENCH_PLACEMENT_H
 
-#include <sys/types.h>
-
 struct json_object;
 
 /* {"cpus": "0-1", "numa": "0"} of this process, or NULL. To be put by the caller. */
 struct json_object *ferry_bench_placement_own(void);
 
-/* The same of a target: of process @pid of this host, or (@pid 0) as its report says; else NULL. */
-struct json_object *ferry_bench_placement_target(pid_t pid, struct json_object *report);
+/* The same of the process of a report, if it is one of this host; else NULL. */
+struct json_object *ferry_bench_placement_target(struct json_object *report);
 
 #endif

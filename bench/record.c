@@ -287,8 +287,7 @@ struct json_object *ferry_bench_record(const struct ferry_bench_job *job,
              number(ferry_bench_target_cpu_s_per_gb(job, result))));
     add(record, "cpu_threads", cpu_threads(result->before.self, result->after.self));
     add(record, "placement",
-        pair(ferry_bench_placement_own(),
-             ferry_bench_placement_target(job->target_pid, result->after.peers[0])));
+        pair(ferry_bench_placement_own(), ferry_bench_placement_target(result->after.peers[0])));
     add(record, "peak_rss_bytes", peak_rss(job, result));
     add(record, "verified_bytes", json_object_new_uint64(result->verified_bytes));
     add(record, "lanes", lanes(result));

@@ -17,6 +17,10 @@
 
 #define UNREGISTER_NS UINT64_C(5000000000)
 
+/* For the report of a target, and of one that has failed and may well be gone. */
+#define REPORT_MS        2000
+#define REPORT_FAILED_MS 300
+
 /* The memory, the threads and the gate of a case. */
 struct field {
     const struct ferry_bench_job *job;
@@ -171,12 +175,21 @@ static void await(struct ferry_bench_gate *gate, bool (*done)(const struct ferry
     pthread_mutex_unlock(&gate->mutex);
 }
 
+static void let_go(struct ferry_bench_gate *gate)
+{
+    pthread_mutex_lock(&gate->mutex);
+    atomic_store(&gate->phase, FERRY_BENCH_STOP);
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
 static void measure(struct field *field, struct ferry_bench_result *result)
 {
     struct ferry_bench_meter meter = {
         .engine = field->job->engine,
         .peers = field->job->peers,
         .peer_count = field->job->peer_count,
+        .timeout_ms = REPORT_MS,
         .moved = moved_bytes,
         .moved_arg = field,
     };
@@ -185,8 +198,9 @@ static void measure(struct field *field, struct ferry_bench_result *result)
     ferry_bench_reading_take(&meter, &result->before);
     atomic_store(&field->gate.phase, FERRY_BENCH_MEASURE);
     await(&field->gate, all_measured);
+    if (atomic_load(&field->gate.failed))
+        meter.timeout_ms = REPORT_FAILED_MS;
     ferry_bench_reading_take(&meter, &result->after);
-    atomic_store(&field->gate.phase, FERRY_BENCH_STOP);
 }
 
 static void join_transports(struct field *field, struct ferry_bench_result *result)
@@ -260,6 +274,7 @@ static int run_field(struct field *field, struct ferry_bench_result *result)
     exit_status = start_loops(field);
     if (exit_status == FERRY_EXIT_OK)
         measure(field, result);
+    let_go(&field->gate);
     for (uint32_t i = 0; i < field->started; i++)
         pthread_join(field->loops[i].thread, NULL);
     result->transports_after = ferry_bench_transports(field->job->engine);

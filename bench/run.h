@@ -6,7 +6,6 @@
 #define FERRY_BENCH_RUN_H
 
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "loop.h"
 #include "meter.h"
@@ -18,7 +17,6 @@ struct ferry_bench_job {
     struct ferry_engine *engine;
     struct ferry_bench_peer peers[FERRY_BENCH_TARGETS_MAX];
     size_t peer_count;
-    pid_t target_pid; /* of a target of our own; 0: none */
 };
 
 /* What one case gave. Units are in the names; GB is 10^9 bytes. */
