@@ -383,6 +383,41 @@ static void test_full_duplex_with_back_pressure_does_not_deadlock(void **state)
     rig_close_pair(rig, &pair);
 }
 
+/* Lending takes the ops back from the kernel; that must not show in any of them. */
+static void test_lending_leaves_waiting_ops_as_they_were(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_pair pair;
+    struct rig_op recv_op;
+    struct rig_op accept_op = {0};
+    unsigned char data[300];
+    unsigned char buf[300];
+
+    for (int lent_when_it_comes = 0; lent_when_it_comes < 2; lent_when_it_comes++) {
+        rig_connect_pair(rig, &pair);
+        pattern_fill(data, sizeof(data), 17, 0);
+        accept_op.op = (struct ferry_op){.kind = FERRY_OP_ACCEPT, .io = &pair.listen_io};
+        rig_submit(rig, &accept_op);
+        rig_recv(rig, &recv_op, &pair.io[1], buf, sizeof(buf), sizeof(buf));
+        rig_send_all(rig, &pair.io[0], data, 100);
+        rig_expect_pending(rig, &recv_op);
+        for (int i = 0; i < 6; i++) {
+            assert_true(ferry_reactor_prepare_lend(rig->reactor, i % 2 == 0));
+            rig_expect_pending(rig, &recv_op);
+            assert_int_equal(accept_op.calls, 0);
+        }
+        if (lent_when_it_comes != 0)
+            assert_true(ferry_reactor_prepare_lend(rig->reactor, true));
+        rig_send_all(rig, &pair.io[0], data + 100, 200);
+        assert_int_equal(rig_finish(rig, &recv_op), 300);
+        assert_int_equal(pattern_differs(buf, 300, 17, 0), PATTERN_SAME);
+        ferry_reactor_cancel(rig->reactor, &accept_op.op);
+        assert_int_equal(rig_finish(rig, &accept_op), -ECANCELED);
+        ferry_reactor_prepare_lend(rig->reactor, false);
+        rig_close_pair(rig, &pair);
+    }
+}
+
 static void test_lending_amid_pending_ops_keeps_the_data_whole(void **state)
 {
     struct rig *rig = *state;
@@ -528,6 +563,7 @@ int main(void)
         RIG_TEST(test_cancel_of_a_partial_recv_reports_its_bytes),
         RIG_TEST(test_cancel_that_races_with_data_loses_nothing),
         RIG_TEST(test_full_duplex_with_back_pressure_does_not_deadlock),
+        RIG_TEST(test_lending_leaves_waiting_ops_as_they_were),
         RIG_TEST(test_lending_amid_pending_ops_keeps_the_data_whole),
         RIG_TEST(test_send_blocks_until_the_peer_reads_and_is_short_then),
         RIG_TEST(test_sendv_sends_many_odd_pieces_in_order),

@@ -229,6 +229,76 @@ static void test_jobs_of_many_posters_run_once_and_in_order(void **state)
     }
 }
 
+#define LONG_PARK_US 1000000u
+
+struct racer {
+    struct ferry_worker *worker;
+    uint64_t slowest_ns;
+};
+
+/* Each post finds the other racer with the baton, or just letting go of it, or nobody. */
+static void *race(void *arg)
+{
+    struct racer *racer = arg;
+    uint64_t until_ns = test_now_ns() + FERRY_NS_PER_S;
+
+    for (uint64_t now_ns; (now_ns = test_now_ns()) < until_ns;) {
+        struct count_job job = {.job.run = count_run};
+
+        ferry_worker_post(racer->worker, &job.job, true);
+        while (atomic_load(&job.runs) == 0)
+            ferry_cpu_relax();
+        uint64_t took_ns = test_now_ns() - now_ns;
+        racer->slowest_ns = took_ns > racer->slowest_ns ? took_ns : racer->slowest_ns;
+    }
+    return NULL;
+}
+
+/*
+ * A job that is pushed at the moment at which the baton is let go belongs to one of the two. If
+ * both thought it was the other's, it would lie for the whole park time, which is a second here.
+ */
+static void test_a_job_pushed_while_the_baton_is_let_go_is_not_left_lying(void **state)
+{
+    (void)state;
+    struct ferry_worker *worker = open_worker(FERRY_WAIT_SLEEP, LONG_PARK_US);
+    struct racer racers[2] = {{.worker = worker}, {.worker = worker}};
+    pthread_t threads[2];
+
+    assert_true(drive_for(worker, 20));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
+        assert_true(racers[i].slowest_ns < LONG_PARK_US * FERRY_NS_PER_US * 9 / 10);
+    ferry_worker_close(worker);
+}
+
+/*
+ * One poster, and a worker that goes to sleep after each job, while the pause before the next post
+ * sweeps over the time that going to sleep takes. A job that falls between its last look into the
+ * inbox and its sleep would lie for ever.
+ */
+static void test_a_job_pushed_while_the_driver_goes_to_sleep_is_not_left_lying(void **state)
+{
+    (void)state;
+    struct ferry_worker *worker = open_worker(FERRY_WAIT_SLEEP, 0);
+    uint64_t until_ns = test_now_ns() + 2 * FERRY_NS_PER_S;
+
+    for (uint64_t round = 0; test_now_ns() < until_ns; round++) {
+        struct count_job job = {.job.run = count_run};
+        uint64_t stuck_ns = test_deadline_ms(WAIT_MS);
+
+        for (uint64_t i = 0; i < round % 512; i++)
+            ferry_cpu_relax();
+        ferry_worker_post(worker, &job.job, false);
+        while (atomic_load(&job.runs) == 0)
+            assert_true(test_now_ns() < stuck_ns);
+    }
+    ferry_worker_close(worker);
+}
+
 static void test_drive_ends_at_its_deadline(void **state)
 {
     (void)state;
@@ -557,6 +627,8 @@ static const struct CMUnitTest worker_tests[] = {
     cmocka_unit_test(test_a_free_baton_lets_the_poster_run_its_job),
     cmocka_unit_test(test_a_post_from_a_callback_runs_after_it),
     cmocka_unit_test(test_jobs_of_many_posters_run_once_and_in_order),
+    cmocka_unit_test(test_a_job_pushed_while_the_baton_is_let_go_is_not_left_lying),
+    cmocka_unit_test(test_a_job_pushed_while_the_driver_goes_to_sleep_is_not_left_lying),
     cmocka_unit_test(test_drive_ends_at_its_deadline),
     cmocka_unit_test(test_a_nudge_makes_a_driver_look_again),
     cmocka_unit_test(test_nothing_is_left_lying_when_callers_stop_coming),
