@@ -371,6 +371,29 @@ static void test_refused_submit_does_not_lose_the_end_of_a_cycle(void **state)
     }
 }
 
+/* The last open task ends while a submit to its batch is being refused: its end is told all the
+ * same. */
+static void test_end_inside_a_refused_submit_is_told(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_fault_rule late = ferry_fault_rule_of(FERRY_FAULT_DELAY_END);
+    struct ferry_fault_rule slow = ferry_fault_rule_of(FERRY_FAULT_REFUSE);
+    struct ferry_request request = read_of(rig, 0, 64);
+    struct rounds rounds = {0};
+
+    slow.status = FERRY_ERR_QUEUE_FULL;
+    slow.skip = 1;
+    slow.delay_ns = 100000000;
+    late.delay_ns = 20000000;
+    ferry_fault_add(rig->fault, &slow);
+    ferry_fault_add(rig->fault, &late);
+    assert_ok(ferry_batch_on_done(rig->engine, rig->batch, count_round, &rounds));
+    assert_ok(ferry_batch_submit(rig->engine, rig->batch, &request, 1));
+    assert_status(ferry_batch_submit(rig->engine, rig->batch, &request, 1), FERRY_ERR_QUEUE_FULL);
+    assert_within_ms(atomic_load(&rounds.told) == 1, 5000);
+    assert_ok(ferry_batch_reset(rig->engine, rig->batch));
+}
+
 static void test_description_names_what_happened(void **state)
 {
     struct rig *rig = *state;
@@ -569,6 +592,7 @@ int main(void)
         RIG_TEST(test_request_array_is_read_with_its_stride),
         RIG_TEST(test_own_segment_moves_overlapping_ranges_whole),
         RIG_TEST(test_refused_submit_does_not_lose_the_end_of_a_cycle),
+        RIG_TEST(test_end_inside_a_refused_submit_is_told),
         RIG_TEST(test_description_names_what_happened),
         RIG_TEST(test_reports_are_json_and_the_peer_gives_them_too),
         RIG_TEST(test_notifications_arrive_in_order_and_the_inbox_is_bounded),

@@ -12,6 +12,7 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/error.h"
@@ -138,6 +139,18 @@ static enum ferry_status fault_admit(struct fault_transport *fault, uint32_t cou
     return FERRY_OK;
 }
 
+/* A refusal that takes its time, so that other things happen inside the submit call. */
+static void linger(const struct fault_transport *fault, uint64_t delay_ns)
+{
+    struct timespec delay = {
+        .tv_sec = (time_t)(delay_ns / FERRY_NS_PER_S),
+        .tv_nsec = (long)(delay_ns % FERRY_NS_PER_S),
+    };
+
+    if (delay_ns != 0 && !fault->threadless)
+        nanosleep(&delay, NULL);
+}
+
 static enum ferry_status fault_submit(struct ferry_transport *transport,
                                       struct ferry_xfer *const *xfers, uint32_t count)
 {
@@ -147,8 +160,10 @@ static enum ferry_status fault_submit(struct ferry_transport *transport,
     for (uint32_t i = 0; i < count; i++) {
         struct ferry_fault_rule rule = ferry_fault_decide(fault, xfers[i]->opcode, true);
 
-        if (rule.action != FERRY_FAULT_NONE)
+        if (rule.action != FERRY_FAULT_NONE) {
+            linger(fault, rule.delay_ns);
             return rule.status;
+        }
     }
     status = fault_admit(fault, count);
     if (status != FERRY_OK)

@@ -8,7 +8,7 @@
  *
  * A rule says what to do, to which requests, and how often:
  *
- *     do        refuse      submit itself fails with `status`
+ *     do        refuse      submit itself fails with `status`, after `delay_ms`
  *               fail        the request ends with `status`, no byte moves
  *               fail_after  the request runs, and ends with `status` instead of success
  *               delay       the request starts `delay_ms` later
