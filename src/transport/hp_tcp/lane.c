@@ -228,8 +228,13 @@ static void lane_closed(struct hp_lane *lane)
     }
     ferry_debug("hp_tcp", "lane closed: %s peer=%s lane=%u native=%d", lane->close_where,
                 lane->peer->name, lane->index, lane->close_native);
-    if (atomic_load(&transport->closing) || atomic_load(&lane->peer->retiring))
+    if (atomic_load(&transport->closing) || atomic_load(&lane->peer->retiring)) {
+        /* Nothing goes on on a next connection, whatever this one ended of. */
         lane->reuse_after_close = false;
+        lane->keep_queue = false;
+        fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+        fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+    }
     settle_ops(lane);
     if (!lane->keep_queue) {
         fail_queue(&lane->small_queue, lane->close_status, lane->close_native, lane->close_where);
