@@ -386,6 +386,8 @@ static void on_timer(struct ferry_timer *timer)
             ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
                                 "hp_tcp: the peer made no progress within progress_timeout_ms");
         } else {
+            /* A request that comes before the callbacks have retired goes on on the next one. */
+            lane->keep_queue = true;
             ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: idle");
         }
     }
