@@ -74,6 +74,7 @@ struct model_profile {
     uint32_t region_bytes; /* the most one region has */
     uint32_t steps;
     uint32_t length_max;
+    uint32_t submits; /* how often requests come, against 86 of everything else */
     bool v1;
     bool calm;   /* nothing fails: then every task must do what was asked */
     bool churn;  /* regions come and go */

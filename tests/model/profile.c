@@ -32,6 +32,7 @@ static void draw_sizes(struct model *model)
     profile->region_bytes = PICK(model, 2048, 12288, 12288, MODEL_REGION_MAX);
     profile->length_max = profile->region_bytes / PICK(model, 1, 2, 4);
     profile->steps = 60 + (uint32_t)model_below(model, 300);
+    profile->submits = PICK(model, 2, 14, 14, 30);
     profile->v1 = model_chance(model, 40);
     profile->net.buffer_bytes = PICK(model, 512, 4096, 16384, 65536);
     profile->net.delay_max_ns = PICK(model, 20, 500, 5000) * FERRY_NS_PER_US;

@@ -116,31 +116,35 @@ static void refresh_some(struct model *model)
         model->events[MODEL_REFRESH]++;
 }
 
+static void turn_one(struct model *model)
+{
+    struct model_node *node = draw_node(model);
+
+    if (node->alive)
+        model_node_turn(node, (uint32_t)model_below(model, model->profile.workers));
+}
+
 static void step(struct model *model)
 {
-    uint64_t what = model_below(model, 100);
+    uint64_t what = model_below(model, 86 + model->profile.submits);
 
     model->steps++;
-    if (what < 14)
-        model_task_submit(model, draw_node(model));
-    else if (what < 17)
+    if (what < 3)
         model_task_cancel_one(model);
-    else if (what < 20)
+    else if (what < 6)
         change_memory(model);
-    else if (what < 22)
+    else if (what < 8)
         die_or_live(model);
-    else if (what < 24)
+    else if (what < 10)
         refresh_some(model);
-    else if (what < 28)
+    else if (what < 14)
         model_task_held_step(model);
-    else if (what < 46)
+    else if (what < 32)
         advance(model);
-    else {
-        struct model_node *node = draw_node(model);
-
-        if (node->alive)
-            model_node_turn(node, (uint32_t)model_below(model, model->profile.workers));
-    }
+    else if (what < 86)
+        turn_one(model);
+    else
+        model_task_submit(model, draw_node(model));
 }
 
 /* ---- the end ---- */

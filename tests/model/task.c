@@ -327,8 +327,9 @@ static bool explained(const struct model_task *task, enum ferry_status status)
         return task->bad || task->stale_possible;
     case FERRY_ERR_CLOSING:
         return task->lost;
-    case FERRY_ERR_PEER_GONE:
     case FERRY_ERR_PATH_DOWN:
+        return model->disturbed && task->xfer.native != 0;
+    case FERRY_ERR_PEER_GONE:
     case FERRY_ERR_PEER_CLOSING:
     case FERRY_ERR_LIMIT:
         return model->disturbed;
