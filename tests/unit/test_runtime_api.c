@@ -394,6 +394,73 @@ static void test_end_inside_a_refused_submit_is_told(void **state)
     assert_ok(ferry_batch_reset(rig->engine, rig->batch));
 }
 
+struct looker {
+    struct rig *rig;
+    _Atomic uint64_t handle;
+    _Atomic bool stop;
+    _Atomic uint32_t wrong;
+};
+
+static bool one_of(enum ferry_status status)
+{
+    return status == FERRY_OK || status == FERRY_ERR_STALE_HANDLE || status == FERRY_ERR_INVALID ||
+           status == FERRY_ERR_TIMED_OUT;
+}
+
+static void *look_at_it(void *arg)
+{
+    struct looker *looker = arg;
+    struct ferry_engine *engine = looker->rig->engine;
+    char text[300];
+
+    while (!atomic_load(&looker->stop)) {
+        struct ferry_batch_status sum = FERRY_BATCH_STATUS_INIT;
+        struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
+        uint64_t handle = atomic_load(&looker->handle);
+        bool fine = one_of(ferry_batch_status(engine, handle, &sum)) &&
+                    one_of(ferry_task_status(engine, handle, 3, &task)) &&
+                    one_of(ferry_task_describe(engine, handle, 2, text, sizeof(text))) &&
+                    one_of(ferry_task_cancel(engine, handle, 1)) &&
+                    one_of(ferry_batch_cancel(engine, handle)) &&
+                    one_of(ferry_batch_wait(engine, handle, 1, &sum));
+
+        if (!fine || sum.ended > sum.submitted || sum.completed > sum.ended)
+            atomic_fetch_add(&looker->wrong, 1);
+    }
+    return NULL;
+}
+
+/* Any thread may look at a batch while another fills, empties and destroys it. */
+static void test_batch_may_be_looked_at_while_it_is_destroyed(void **state)
+{
+    struct rig *rig = *state;
+    struct looker looker = {.rig = rig};
+    struct ferry_request requests[8];
+    pthread_t threads[2];
+
+    for (uint32_t i = 0; i < 8; i++)
+        requests[i] = read_of(rig, i * 4096, 4096);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, look_at_it, &looker), 0);
+    for (uint32_t i = 0; i < 2000; i++) {
+        uint64_t batch;
+
+        assert_ok(ferry_batch_create(rig->engine, 8, &batch));
+        atomic_store(&looker.handle, batch);
+        for (uint32_t round = 0; round < 2; round++) {
+            assert_ok(ferry_batch_submit(rig->engine, batch, requests, 8));
+            assert_ok(ferry_batch_wait(rig->engine, batch, test_deadline_ms(10000), NULL));
+            if (round == 0)
+                assert_ok(ferry_batch_reset(rig->engine, batch));
+        }
+        assert_ok(ferry_batch_destroy(rig->engine, batch));
+    }
+    atomic_store(&looker.stop, true);
+    for (uint32_t i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&looker.wrong), 0);
+}
+
 static void test_description_names_what_happened(void **state)
 {
     struct rig *rig = *state;
@@ -593,6 +660,7 @@ int main(void)
         RIG_TEST(test_own_segment_moves_overlapping_ranges_whole),
         RIG_TEST(test_refused_submit_does_not_lose_the_end_of_a_cycle),
         RIG_TEST(test_end_inside_a_refused_submit_is_told),
+        RIG_TEST(test_batch_may_be_looked_at_while_it_is_destroyed),
         RIG_TEST(test_description_names_what_happened),
         RIG_TEST(test_reports_are_json_and_the_peer_gives_them_too),
         RIG_TEST(test_notifications_arrive_in_order_and_the_inbox_is_bounded),
