@@ -95,6 +95,9 @@ static void test_bench_histograms_add_up(void **state)
     assert_int_equal(histogram.max_ns, 100);
     assert_int_equal(ferry_bench_histogram_at(&histogram, 0.5), 50);
     assert_int_equal(ferry_bench_histogram_at(&histogram, 0.99), 99);
+    /* Of a hundred values, 99.9 % are all. */
+    assert_int_equal(ferry_bench_histogram_at(&histogram, 0.999), 100);
+    assert_int_equal(ferry_bench_histogram_at(&histogram, 0), 1);
 }
 
 int main(void)
