@@ -49,9 +49,11 @@ struct work {
     struct ferry_bench_loop *loop;
     struct ferry_bench_gate *gate;
     struct ferry_bench_slot *slots;
-    uint32_t *ready; /* slots whose next request can go */
+    uint32_t *ready; /* slots whose next request can go: a ring of gate->batch entries */
+    uint32_t ready_first;
     uint32_t ready_count;
-    uint32_t open; /* requests submitted and not seen to end */
+    uint32_t chunk; /* how many one submit may hold; shrinks while the engine is full */
+    uint32_t open;  /* requests submitted and not seen to end */
     struct ferry_request *requests;
     struct round rounds[ROUNDS];
     uint32_t round_count; /* made so far */
@@ -144,6 +146,21 @@ static void note_transport(struct ferry_bench_loop *loop, const char *name)
         loop->transports[loop->transport_count++] = name;
 }
 
+static void push_ready(struct work *work, uint32_t slot)
+{
+    uint32_t at = work->ready_first + work->ready_count++;
+
+    work->ready[at < work->gate->batch ? at : at - work->gate->batch] = slot;
+}
+
+/* The slot that is the @index-th of those that are ready. */
+static uint32_t ready_slot(const struct work *work, uint32_t index)
+{
+    uint32_t at = work->ready_first + index;
+
+    return work->ready[at < work->gate->batch ? at : at - work->gate->batch];
+}
+
 /* A request completed. @counts: inside the window. */
 static void on_completed(struct work *work, struct ferry_bench_slot *slot, uint64_t now_ns,
                          bool counts)
@@ -168,7 +185,7 @@ static void on_completed(struct work *work, struct ferry_bench_slot *slot, uint6
      * comparison has its READ under way: what was measured is compared.
      */
     if (!stopping(work->gate))
-        work->ready[work->ready_count++] = (uint32_t)(slot - work->slots);
+        push_ready(work, (uint32_t)(slot - work->slots));
 }
 
 static void on_failed(struct work *work, const struct round *round, uint32_t task,
@@ -263,30 +280,30 @@ static struct round *with_room(struct work *work)
 /* The first @count ready slots are on their way now. */
 static void took(struct work *work, struct round *round, uint32_t count)
 {
-    memcpy(&round->slots[round->submitted], work->ready, count * sizeof(work->ready[0]));
+    for (uint32_t i = 0; i < count; i++)
+        round->slots[round->submitted + i] = ready_slot(work, i);
     round->submitted += count;
     work->open += count;
     work->ready_count -= count;
-    memmove(work->ready, work->ready + count, work->ready_count * sizeof(work->ready[0]));
+    work->ready_first = (work->ready_first + count) % work->gate->batch;
     work->full_since_ns = 0;
+    if (count == work->chunk && work->chunk < work->gate->batch)
+        work->chunk = work->chunk * 2 < work->gate->batch ? work->chunk * 2 : work->gate->batch;
 }
 
-/* Submit @count ready requests, or fewer if an admission limit is reached. False: not one. */
+/* Submit @count ready requests. False: the engine is full, or a failure has been noted. */
 static bool submit_some(struct work *work, struct round *round, uint32_t count)
 {
-    enum ferry_status status;
+    enum ferry_status status = ferry_batch_submit(work->gate->engine, round->batch, work->requests,
+                                                  count);
 
-    while (true) {
-        status = ferry_batch_submit(work->gate->engine, round->batch, work->requests, count);
-        if (status != FERRY_ERR_QUEUE_FULL || count == 1)
-            break;
-        count = (count + 1) / 2;
-    }
     if (status == FERRY_OK) {
         took(work, round, count);
         return true;
     }
-    if (status != FERRY_ERR_QUEUE_FULL)
+    if (status == FERRY_ERR_QUEUE_FULL)
+        work->chunk = count > 1 ? count / 2 : 1;
+    else
         fail_call(work, "submit", status);
     return false;
 }
@@ -305,17 +322,30 @@ static void pause_when_full(struct work *work)
         nanosleep(&pause, NULL);
 }
 
-static void fill_requests(struct work *work, uint32_t count, uint64_t now_ns)
+/* The first @count ready slots as requests. Time begins when their data is in place. */
+static uint64_t fill_requests(struct work *work, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        struct ferry_bench_slot *slot = &work->slots[work->ready[i]];
-        struct ferry_request *request = &work->requests[i];
+    uint64_t now_ns;
 
-        request->opcode = slot->step;
-        request->local = slot->local;
-        request->remote_offset = slot->remote;
-        slot->submit_ns = now_ns;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ferry_bench_slot *slot = &work->slots[ready_slot(work, i)];
+
+        ferry_bench_slot_prepare(slot, &work->gate->traffic);
+        work->requests[i].opcode = slot->step;
+        work->requests[i].local = slot->local;
+        work->requests[i].remote_offset = slot->remote;
     }
+    now_ns = ferry_cli_now_ns();
+    for (uint32_t i = 0; i < count; i++)
+        work->slots[ready_slot(work, i)].submit_ns = now_ns;
+    return now_ns;
+}
+
+static uint32_t least(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t less = a < b ? a : b;
+
+    return less < c ? less : c;
 }
 
 /* Submit what is ready, as far as there is room. */
@@ -323,27 +353,25 @@ static void submit_ready(struct work *work)
 {
     struct ferry_bench_gate *gate = work->gate;
 
-    for (uint32_t i = 0; i < work->ready_count; i++)
-        ferry_bench_slot_prepare(&work->slots[work->ready[i]], &gate->traffic);
     while (work->ready_count > 0 && !atomic_load_explicit(&gate->failed, memory_order_relaxed)) {
         struct round *round = with_room(work);
-        uint64_t now_ns = ferry_cli_now_ns();
 
         if (round == NULL)
             return;
 
         uint32_t room = work->capacity - round->submitted;
-        uint32_t count = work->ready_count < room ? work->ready_count : room;
+        uint32_t count = least(work->ready_count, room, work->chunk);
+        uint64_t now_ns = fill_requests(work, count);
 
         if (work->open == 0 && work->loop->begin_ns == 0 && work->warm &&
             atomic_load(&gate->phase) == FERRY_BENCH_MEASURE)
             work->loop->begin_ns = now_ns;
-        fill_requests(work, count, now_ns);
         if (submit_some(work, round, count))
             continue;
         if (work->open > 0 || atomic_load(&gate->failed))
             return;
-        pause_when_full(work);
+        if (count == 1)
+            pause_when_full(work);
     }
 }
 
@@ -455,6 +483,7 @@ static bool make_slots(struct work *work)
     const struct ferry_bench_gate *gate = work->gate;
     uint64_t stride;
 
+    work->chunk = gate->batch;
     work->slots = calloc(gate->batch, sizeof(*work->slots));
     work->ready = calloc(gate->batch, sizeof(*work->ready));
     work->requests = calloc(gate->batch, sizeof(*work->requests));
@@ -473,7 +502,7 @@ static bool make_slots(struct work *work)
         request.transport = gate->transport;
         request.priority = FERRY_PRIORITY_MEDIUM;
         work->requests[i] = request;
-        work->ready[work->ready_count++] = i;
+        push_ready(work, i);
     }
     return true;
 }

@@ -64,8 +64,9 @@ void ferry_bench_slot_init(struct ferry_bench_slot *slot, const struct ferry_ben
 void ferry_bench_slot_prepare(struct ferry_bench_slot *slot,
                               const struct ferry_bench_traffic *traffic)
 {
-    if (!ferry_bench_checks(traffic))
+    if (slot->prepared || !ferry_bench_checks(traffic))
         return;
+    slot->prepared = true;
     if (slot->step == FERRY_READ) {
         /* The complement differs from what must arrive in every single byte. */
         ferry_bench_payload_fill(slot->local, traffic->block, ~slot->seed, position(slot, traffic));
@@ -123,6 +124,7 @@ bool ferry_bench_slot_compare(const struct ferry_bench_slot *slot,
 void ferry_bench_slot_advance(struct ferry_bench_slot *slot,
                               const struct ferry_bench_traffic *traffic)
 {
+    slot->prepared = false;
     if (traffic->op == FERRY_BENCH_MIX || traffic->check)
         slot->step = slot->step == FERRY_WRITE ? FERRY_READ : FERRY_WRITE;
 }

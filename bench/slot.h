@@ -41,6 +41,7 @@ struct ferry_bench_slot {
     uint64_t stream; /* tells its data from that of other slots */
     /* what it does now */
     enum ferry_opcode step;
+    bool prepared; /* the local memory is ready for it */
     uint64_t seed;
     uint64_t write_count;
     uint64_t submit_ns;
@@ -65,7 +66,7 @@ bool ferry_bench_slot_stride(const struct ferry_bench_traffic *traffic, uint64_t
 void ferry_bench_slot_init(struct ferry_bench_slot *slot, const struct ferry_bench_traffic *traffic,
                            unsigned char *area);
 
-/* Make the local memory ready for the next request. */
+/* Make the local memory ready for the next request, once. */
 void ferry_bench_slot_prepare(struct ferry_bench_slot *slot,
                               const struct ferry_bench_traffic *traffic);
 
