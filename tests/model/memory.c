@@ -31,7 +31,9 @@ static const unsigned char *source_of(const struct model_task *task)
         return NULL;
     if (task->snapshot != NULL)
         return task->snapshot;
-    return region->id == task->attempt_id ? task->to->shadow + task->remote : NULL;
+    return region->id == task->attempt_id && task->attempt_life == task->to->life
+               ? task->to->shadow + task->remote
+               : NULL;
 }
 
 static bool may_land(const struct model_task *task)

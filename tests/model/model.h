@@ -82,6 +82,7 @@ struct model_profile {
     bool jumps;  /* nobody runs for a while */
     bool bad;    /* requests that must be refused */
     bool forged; /* descriptions that promise too much */
+    bool twins;  /* a restarted process gives out the same registration ids again */
     struct sim_options net;
 };
 
@@ -95,6 +96,12 @@ struct model_region {
     uint64_t id;      /* 0: not registered; the memory is its owner's */
     bool hidden;      /* an unregister is under way */
     uint64_t retired; /* how often it was taken back */
+};
+
+/* The generator of a registry: its own, so that another life can draw the same ids. */
+struct model_ids {
+    struct ferry_random random; /* first */
+    uint64_t state;
 };
 
 /* What a node knows of another one; tasks hold it. */
@@ -116,6 +123,7 @@ struct model_node {
     struct sim_process *process;
     struct ferry_config *config;
     struct ferry_registry registry;
+    struct model_ids ids;
     struct ferry_registry_reader reader;
     struct ferry_transport_env env;
     struct ferry_transport *transport;

@@ -60,12 +60,26 @@ static void configure(struct model_node *node)
     set(node, "port", 7000 + node->index);
 }
 
+static void fill_ids(struct ferry_random *random, void *buf, size_t len)
+{
+    struct model_ids *ids = (struct model_ids *)(void *)random;
+
+    for (size_t i = 0; i < len; i++) {
+        ids->state = ids->state * 6364136223846793005u + 1442695040888963407u;
+        ((unsigned char *)buf)[i] = (unsigned char)(ids->state >> 56);
+    }
+}
+
 static void start(struct model_node *node)
 {
     struct model *model = node->model;
-    struct ferry_registry_options options = {.random = &model->random, .buffers_max = 16};
+    struct ferry_registry_options options = {.random = &node->ids.random, .buffers_max = 16};
 
     node->life++;
+    node->ids.random.fill = fill_ids;
+    node->ids.state = model->seed * MODEL_NODES_MAX + node->index;
+    if (!model->profile.twins)
+        node->ids.state ^= sim_random(model->net);
     node->process = sim_process_start(model->net);
     snprintf(node->incarnation, sizeof(node->incarnation), "%08x%08x%016llx", node->index,
              node->life, (unsigned long long)model->seed);
@@ -195,6 +209,26 @@ void model_node_kill(struct model_node *node, bool silent)
     end_life(node);
 }
 
+/* Towards v1 nothing may stand behind a WRITE, since an error to it closes the stream. */
+static void check_windows(struct model_node *node)
+{
+    struct hp_transport *hp = ferry_hp_of(node->transport);
+
+    for (struct ferry_list *l = hp->peers.next; l != &hp->peers && node->model->profile.v1;
+         l = l->next) {
+        struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
+
+        for (uint32_t i = 0; i < peer->lane_count; i++) {
+            struct hp_lane *lane = &peer->lanes[i];
+
+            for (uint32_t k = lane->head; k != lane->tail && k + 1 != lane->tail; k++) {
+                if (ferry_hp_lane_op(lane, k)->is_write)
+                    model_fail(node->model, "a request stands behind a WRITE on a v1 lane");
+            }
+        }
+    }
+}
+
 uint32_t model_node_turn(struct model_node *node, uint32_t worker)
 {
     struct hp_transport *hp = ferry_hp_of(node->transport);
@@ -203,6 +237,7 @@ uint32_t model_node_turn(struct model_node *node, uint32_t worker)
     node->model->total_steps++;
     /* Also when nothing was completed: a receive may have taken some of what it waits for. */
     model_memory_check(node);
+    check_windows(node);
     if (atomic_load(&hp->admission.failed))
         model_fail(node->model, "the admission of node %u has failed closed", node->index);
     return done;

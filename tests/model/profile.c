@@ -57,6 +57,8 @@ static void draw_faults(struct model *model)
     }
     profile->deaths = model_chance(model, 35);
     profile->jumps = model_chance(model, 30);
+    /* Towards v1 the ids are all there is to tell one life from another. */
+    profile->twins = !profile->v1 && model_chance(model, 50);
 }
 
 void model_profile_draw(struct model *model)

@@ -186,7 +186,8 @@ static void probe(struct model *model, struct model_node *from, struct model_nod
         model_task_probe(from, to);
         while (model->open > 0) {
             settle(model);
-            model_task_held_step(model);
+            if (model_task_held_step(model))
+                continue;
             if (model->open > 0 && !sim_net_advance(model->net))
                 model_fail(model, "S1: a probe is open and nothing will ever happen");
         }
