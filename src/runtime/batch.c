@@ -4,8 +4,8 @@
  * run on the caller's thread and allocate; the end is told on whichever thread ended the last task.
  *
  * Batch objects come from a pool, so a stale handle may be looked at; `pins` keeps the tasks of a
- * batch from being freed under a thread that is inside a call. Whoever tells the end touches the
- * batch last when it adds to cycles_ended (and then the sleeper's flag, which is in the pool).
+ * batch from being freed under a thread that is inside a call. Once whoever tells the end has added
+ * to cycles_ended, it touches nothing of the batch but words in the pool.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -216,23 +216,34 @@ void ferry_batch_wake(struct ferry_batch *batch)
         ferry_worker_nudge(driven);
 }
 
-void ferry_batch_finish(struct ferry_batch *batch)
+/* The last step of a cycle. The batch may be gone afterwards; its place in the pool is not. */
+static void end_cycle(struct ferry_batch *batch)
 {
-    const struct ferry_batch *outer = calling_back;
-
-    ferry_batch_wake(batch);
-    signal_eventfd(batch);
-    if (batch->done != NULL) {
-        calling_back = batch;
-        batch->done(batch->done_arg, batch->handle);
-        calling_back = outer;
-    }
     atomic_fetch_add(&batch->cycles_ended, 1);
-    /* The batch may be gone from here on; its place in the pool is not. */
     if (atomic_load(&batch->cycles_waited) != 0) {
         atomic_store(&batch->cycles_waited, 0);
         ferry_futex_wake(&batch->cycles_ended, INT32_MAX);
     }
+}
+
+void ferry_batch_finish(struct ferry_batch *batch)
+{
+    const struct ferry_batch *outer = calling_back;
+
+    if (batch->done == NULL) {
+        /* Whoever wakes up may reset or destroy at once, without waiting for this thread. */
+        signal_eventfd(batch);
+        end_cycle(batch);
+        ferry_batch_wake(batch);
+        return;
+    }
+    /* Sleepers do not wait for the callback, whose length is the program's. */
+    ferry_batch_wake(batch);
+    signal_eventfd(batch);
+    calling_back = batch;
+    batch->done(batch->done_arg, batch->handle);
+    calling_back = outer;
+    end_cycle(batch);
 }
 
 bool ferry_batches_quiet(struct ferry_engine *engine, uint64_t deadline_ns)
