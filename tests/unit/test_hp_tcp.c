@@ -4,8 +4,12 @@
  * with a registry of its own, over real loopback. Every case runs on both reactors and in both
  * codecs (a peer whose attribute lacks the ferry mark is spoken to in v1).
  */
-#include <pthread.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -16,6 +20,7 @@
 #include "test.h"
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/transport.h"
+#include "wire/frame.h"
 
 #define WAIT_NS (10 * FERRY_NS_PER_S)
 
@@ -429,6 +434,75 @@ static void test_quiesce_ends_everything_once(void **state)
     each_variant(32u << 20, closing);
 }
 
+/* ---- a peer that does not greet ---- */
+
+static int connect_to(struct rig *rig)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    struct timeval patience = {.tv_sec = 5};
+    char *attr;
+    int fd;
+
+    assert_int_equal(ferry_transport_describe(rig->target.transport, &attr), FERRY_OK);
+    addr.sin_port = htons((uint16_t)atoi(strstr(attr, "\"port\":") + 7));
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    free(attr);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    return fd;
+}
+
+/* Send a frame and read to the end of the stream; the status of the answer. */
+static unsigned answer_to(struct rig *rig, const uint8_t *bytes, size_t size)
+{
+    uint8_t answer[512];
+    struct ferry_frame frame = {0};
+    ssize_t have = 0;
+    ssize_t got;
+    int fd = connect_to(rig);
+
+    assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), size);
+    while ((got = recv(fd, answer + have, sizeof(answer) - (size_t)have, 0)) > 0)
+        have += got;
+    assert_int_equal(got, 0);
+    close(fd);
+    assert_int_equal(ferry_frame_decode(answer, (size_t)have, &frame), FERRY_FRAME_VALID);
+    assert_int_equal(frame.type, FERRY_FRAME_HELLO_REPLY);
+    return frame.status;
+}
+
+static void ungreeted(struct rig *rig)
+{
+    struct ferry_frame frames[] = {
+        {.type = FERRY_FRAME_READ, .request_id = 5, .registration_id = 1, .length = 64},
+        {.type = FERRY_FRAME_WRITE, .request_id = 5, .registration_id = 1, .length = 64},
+        {.type = FERRY_FRAME_READ_REPLY, .request_id = 5, .length = 64},
+        {.type = FERRY_FRAME_WRITE_REPLY, .request_id = 5, .length = 64},
+        {.type = FERRY_FRAME_GOODBYE, .goodbye_reason = FERRY_GOODBYE_IDLE},
+        {.type = FERRY_FRAME_CREDIT, .flags = FERRY_FLAG_CREDIT, .credit_bytes = 1},
+    };
+    uint8_t bytes[FERRY_FRAME_PLAIN_MAX];
+
+    for (size_t i = 0; i < FERRY_ARRAY_LEN(frames); i++) {
+        size_t size = ferry_frame_encode(bytes, sizeof(bytes), &frames[i]);
+
+        assert_true(size > 0);
+        assert_int_equal(answer_to(rig, bytes, size), FERRY_FRAME_BAD_REQUEST);
+        bytes[4] = 9; /* another version */
+        assert_int_equal(answer_to(rig, bytes, size), FERRY_FRAME_UNSUPPORTED);
+    }
+    check_round_trip(rig, 1, 0, rig->size);
+}
+
+/* Every frame but a greeting once ended the serving process: its answer could not be encoded. */
+static void test_a_peer_that_does_not_greet_is_refused(void **state)
+{
+    (void)state;
+    each_variant(1u << 16, ungreeted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_ids_permissions_and_ranges_are_enforced),
         cmocka_unit_test(test_cancelled_reads_end_once_and_spare_the_others),
         cmocka_unit_test(test_quiesce_ends_everything_once),
+        cmocka_unit_test(test_a_peer_that_does_not_greet_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

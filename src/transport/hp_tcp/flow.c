@@ -45,6 +45,29 @@ void ferry_hp_flow_fail(struct hp_flow *flow, enum ferry_status status, int32_t 
     atomic_store_explicit(&flow->where, where, memory_order_relaxed);
 }
 
+void ferry_hp_ref_leave(struct hp_ref *ref)
+{
+    struct hp_flow *flow = ref->flow;
+
+    FERRY_DASSERT(ferry_hp_flow_claimed(flow) || atomic_load(&flow->stopped));
+    atomic_fetch_sub_explicit(&flow->refs_left, 1, memory_order_relaxed);
+    ferry_list_remove(&ref->link);
+    ferry_hp_flow_drop(flow);
+}
+
+void ferry_hp_ref_give_up(struct hp_ref *ref, enum ferry_status status, int32_t native,
+                          const char *where)
+{
+    struct hp_flow *flow = ref->flow;
+    /* One of two lanes that give up at the same time sees itself as the last. */
+    bool last = atomic_fetch_sub(&flow->refs_left, 1) == 1;
+
+    ferry_list_remove(&ref->link);
+    if (!ferry_hp_flow_claimed(flow) && (last || status == FERRY_ERR_CLOSING))
+        ferry_hp_flow_fail(flow, status, native, where);
+    ferry_hp_flow_drop(flow);
+}
+
 void ferry_hp_flow_drop(struct hp_flow *flow)
 {
     struct hp_transport *transport = flow->transport;

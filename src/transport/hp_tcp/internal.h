@@ -104,6 +104,7 @@ struct hp_transport {
     _Atomic uint64_t next_request_id;
     _Atomic uint32_t next_session_worker;
     _Atomic uint32_t session_count;
+    _Atomic bool full_said;     /* that max_connections is reached was logged */
     _Atomic uint32_t closing;   /* set once */
     _Atomic uint32_t live;      /* lanes, sessions and listeners with I/O; futex word of close() */
     _Atomic uint32_t revoking;  /* revocations in the list below */
@@ -231,6 +232,7 @@ struct hp_flow {
     /* any thread, atomic */
     _Atomic uint32_t next_chunk; /* claims; may run past chunk_count */
     _Atomic uint32_t holds;      /* queued refs and ops; the last one ends the xfer */
+    _Atomic uint32_t refs_left;  /* lanes that may still claim */
     _Atomic uint32_t chunks_done;
     _Atomic bool stopped;   /* claim no more: an error, a cancel, a deadline */
     _Atomic int32_t status; /* enum ferry_status; the worst so far */
@@ -244,6 +246,16 @@ enum ferry_status ferry_hp_submit(struct ferry_transport *transport,
 /* Record a failure and stop further claims. OUTCOME_UNKNOWN beats all, else the first one stays. */
 void ferry_hp_flow_fail(struct hp_flow *flow, enum ferry_status status, int32_t native,
                         const char *where);
+/* Every chunk is claimed by some lane: nothing of the flow waits in a queue any more. */
+static inline bool ferry_hp_flow_claimed(const struct hp_flow *flow)
+{
+    return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count;
+}
+/* Take a ref of a claimed or stopped flow out of its queue for good, and give its hold back. */
+void ferry_hp_ref_leave(struct hp_ref *ref);
+/* The same for a lane that cannot go on: the flow fails if no other lane can claim what is left. */
+void ferry_hp_ref_give_up(struct hp_ref *ref, enum ferry_status status, int32_t native,
+                          const char *where);
 /* Give one hold back; the last one ends the xfer and frees the flow. */
 void ferry_hp_flow_drop(struct hp_flow *flow);
 /* Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
@@ -292,7 +304,7 @@ struct hp_op {
     uint64_t begun_ns;
     uint32_t chunk;
     uint16_t header_bytes;
-    uint8_t attempts; /* connections it was sent on */
+    uint8_t attempts; /* connections on which a byte of it left */
     bool is_write;
     bool orphan; /* READ given up by its owner: flow is settled, payload goes to the sink */
     uint8_t header[FERRY_FRAME_FIXED_SIZE];
@@ -326,6 +338,8 @@ struct hp_lane {
     bool latest_large;      /* the latest READ was too large for staging */
     bool rx_direct;         /* rx goes straight into an op's memory, or the sink */
     bool orphan_pending;    /* rx into ops[head] is being cancelled so that its owner can go */
+    uint32_t small_run;     /* small requests taken in a row while large ones waited */
+    uint32_t barren;        /* connections in a row that answered nothing */
     bool peer_closing;      /* GOODBYE was seen: send nothing more */
     bool reuse_after_close; /* ops that are safe to repeat go on on the next connection */
     bool keep_queue;        /* so does the queue */

@@ -15,6 +15,9 @@
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
 
+/* Connections in a row that end without an answer to anything before the lane gives up. */
+#define BARREN_MAX 3u
+
 /* Indexed by the present state; one bit per state that may follow it. */
 #define TO(state) (1u << HP_LANE_##state)
 static const uint8_t lane_next[HP_LANE_STATE_COUNT] = {
@@ -40,12 +43,6 @@ void ferry_hp_lane_mark_dirty(struct hp_lane *lane)
 {
     if (ferry_list_empty(&lane->dirty_link))
         ferry_list_push_back(&lane->worker->dirty, &lane->dirty_link);
-}
-
-static void drop_ref(struct hp_ref *ref)
-{
-    ferry_list_remove(&ref->link);
-    ferry_hp_flow_drop(ref->flow);
 }
 
 void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
@@ -80,19 +77,30 @@ void ferry_hp_worker_flush(struct hp_worker *worker)
         ferry_hp_lane_pump(FERRY_CONTAINER_OF(link, struct hp_lane, dirty_link));
 }
 
-/* End everything that waits in a queue. */
+/*
+ * This lane has no way to the peer. A flow that another lane can still pull from, or that has
+ * nothing left to pull, goes on without it; the others fail.
+ */
 static void fail_queue(struct ferry_list *queue, enum ferry_status status, int32_t native,
                        const char *where)
 {
     while (!ferry_list_empty(queue)) {
-        struct hp_ref *ref = FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
-
-        ferry_hp_flow_fail(ref->flow, status, native, where);
-        drop_ref(ref);
+        ferry_hp_ref_give_up(FERRY_CONTAINER_OF(queue->next, struct hp_ref, link), status, native,
+                             where);
     }
 }
 
 /* ---- ops ---- */
+
+/*
+ * The last chunk is done, and lanes that never got to it (still connecting, or full) still refer to
+ * the flow: have them look, so that it does not wait for them. The caller's hold keeps it alive.
+ */
+static void release_idle_refs(struct hp_flow *flow)
+{
+    for (uint32_t i = 0; i < flow->ref_count; i++)
+        ferry_hp_worker_post_scan(flow->refs[i].lane->worker);
+}
 
 void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,
                            const char *where)
@@ -112,10 +120,11 @@ void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32
     atomic_fetch_add_explicit(&lane->stats.ops, 1, memory_order_relaxed);
     if (op->orphan)
         return;
-    if (status == FERRY_OK)
-        atomic_fetch_add_explicit(&flow->chunks_done, 1, memory_order_relaxed);
-    else
+    if (status != FERRY_OK)
         ferry_hp_flow_fail(flow, status, native, where);
+    else if (atomic_fetch_add(&flow->chunks_done, 1) + 1 == flow->chunk_count &&
+             atomic_load(&flow->refs_left) > 0)
+        release_idle_refs(flow);
     ferry_hp_flow_drop(flow);
 }
 
@@ -234,6 +243,13 @@ static void lane_closed(struct hp_lane *lane)
         lane->keep_queue = false;
         fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
         fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+    }
+    if (lane->barren >= BARREN_MAX) {
+        /* It connects and never answers: that is no way to the peer. */
+        lane->reuse_after_close = false;
+        lane->keep_queue = false;
+        lane->close_status = FERRY_ERR_PEER_GONE;
+        lane->barren = 0;
     }
     settle_ops(lane);
     if (!lane->keep_queue) {

@@ -157,6 +157,7 @@ static void greet(struct hp_lane *lane)
 void ferry_hp_lane_established(struct hp_lane *lane)
 {
     ferry_hp_lane_advance(lane, HP_LANE_READY);
+    lane->barren++;
     lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     atomic_fetch_add_explicit(&lane->stats.connects, 1, memory_order_relaxed);
     ferry_debug("hp_tcp", "lane ready: peer=%s host=%s port=%u lane=%u frames=%s", lane->peer->name,
@@ -202,7 +203,7 @@ static void try_next_address(struct hp_lane *lane)
     struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
     const struct ferry_socket_address *to = &lane->addrs[lane->addr_next++];
     enum ferry_status status;
-    int fd;
+    int fd = -1;
 
     ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
     lane->attempt_error = 0;
@@ -210,6 +211,8 @@ static void try_next_address(struct hp_lane *lane)
     if (status == FERRY_OK)
         status = ferry_net_set_nodelay(transport->net, fd);
     if (status != FERRY_OK) {
+        if (fd >= 0)
+            ferry_net_close(transport->net, fd, false);
         ferry_hp_lane_attempt_failed(lane, status == FERRY_ERR_LIMIT ? EMFILE : ENOBUFS);
         return;
     }

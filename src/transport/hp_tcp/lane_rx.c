@@ -240,9 +240,11 @@ static bool read_frame(struct hp_lane *lane, struct reply *reply_out, bool *agai
 static bool apply(struct hp_lane *lane, const struct reply *reply)
 {
     const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
+
+    lane->barren = 0;
     bool whole = (int32_t)(lane->head - lane->sent) < 0;
 
-    if (!whole && (reply->status == FERRY_OK || lane->peer->speaks_ferry)) {
+    if (!whole && (reply->status == FERRY_OK || !reply->closes)) {
         protocol_error(lane, "an answer came before its request was sent");
         return false;
     }
@@ -340,9 +342,11 @@ static void settle_orphan(struct hp_lane *lane)
 {
     struct hp_op *op;
 
-    if (!lane->orphan_pending || lane->head == lane->tail)
+    if (!lane->orphan_pending)
         return;
     lane->orphan_pending = false;
+    if (lane->head == lane->tail)
+        return;
     op = ferry_hp_lane_op(lane, lane->head);
     if (op->orphan || lane->payload_left == 0)
         return;

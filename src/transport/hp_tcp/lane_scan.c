@@ -49,11 +49,10 @@ static void scan_queue(struct hp_lane *lane, struct ferry_list *queue, uint64_t 
 
         link = link->next;
         verdict = judge(lane, ref->flow, now_ns);
-        if (verdict != KEEP) {
+        if (verdict != KEEP && !ferry_hp_flow_claimed(ref->flow))
             stop(ref->flow, verdict);
-            ferry_list_remove(&ref->link);
-            ferry_hp_flow_drop(ref->flow);
-        }
+        if (verdict != KEEP || ferry_hp_flow_claimed(ref->flow))
+            ferry_hp_ref_leave(ref);
     }
 }
 
@@ -90,12 +89,6 @@ static void remove_unsent(struct hp_lane *lane, uint32_t index)
     for (uint32_t i = lane->head; i != lane->tail; i++)
         lane->write_outstanding |= ferry_hp_lane_op(lane, i)->is_write;
     ferry_hp_flow_drop(flow);
-}
-
-/* Some of the flow was not posted yet, so it cannot end as done any more. */
-static bool unclaimed(const struct hp_flow *flow)
-{
-    return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) < flow->chunk_count;
 }
 
 /* Nothing of the op has left, and no send in flight may still take it. */
@@ -135,7 +128,7 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
     } else if (verdict == REVOKED) {
         stop(op->flow, verdict);
         ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
-    } else if (unclaimed(op->flow)) {
+    } else if (!ferry_hp_flow_claimed(op->flow)) {
         stop(op->flow, verdict); /* what was posted ends first, then the task */
     }
     return false;

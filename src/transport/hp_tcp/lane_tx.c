@@ -10,6 +10,9 @@
 /* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
 #define SEND_BYTES_MAX (4u << 20)
 
+/* Small requests that may pass a waiting large one in a row. */
+#define SMALL_RUN_MAX 32u
+
 static void encode(struct hp_lane *lane, struct hp_op *op)
 {
     struct hp_flow *flow = op->flow;
@@ -66,24 +69,31 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
         lane->write_outstanding = true;
 }
 
+/* Small ones first, but not for ever: a large flow gets a chunk in after so many of them. */
 static struct hp_ref *next_ref(struct hp_lane *lane)
 {
-    struct ferry_list *queue = !ferry_list_empty(&lane->small_queue) ? &lane->small_queue
-                                                                     : &lane->bulk_queue;
+    struct ferry_list *queue = &lane->small_queue;
 
+    if (ferry_list_empty(queue) ||
+        (lane->small_run >= SMALL_RUN_MAX && !ferry_list_empty(&lane->bulk_queue)))
+        queue = &lane->bulk_queue;
     if (ferry_list_empty(queue))
         return NULL;
+    lane->small_run = queue == &lane->small_queue ? lane->small_run + 1 : 0;
     return FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
 }
 
 static bool exhausted(const struct hp_flow *flow)
 {
     return atomic_load_explicit(&flow->stopped, memory_order_relaxed) ||
-           atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count;
+           ferry_hp_flow_claimed(flow);
 }
 
 static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
 {
+    /* What is posted ends as what really happens. */
+    if (ferry_hp_flow_claimed(flow))
+        return;
     if (atomic_load_explicit(&flow->xfer->cancel_asked, memory_order_relaxed))
         ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled before it was posted");
     else if (flow->xfer->deadline_ns <= ferry_reactor_now(ferry_hp_reactor(lane->worker)))
@@ -114,12 +124,13 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
         stop_if_asked(lane, flow);
         if (ferry_hp_flow_claim(flow, &chunk))
             push_op(lane, flow, chunk);
+        if (exhausted(flow)) {
+            ferry_hp_ref_leave(ref);
+            continue;
+        }
         /* Flows of one queue take turns, chunk by chunk. */
         ferry_list_remove(&ref->link);
-        if (exhausted(flow))
-            ferry_hp_flow_drop(flow);
-        else
-            ferry_list_push_back(&lane->bulk_queue, &ref->link);
+        ferry_list_push_back(&lane->bulk_queue, &ref->link);
     }
 }
 
@@ -132,10 +143,8 @@ static void prune_queue(struct hp_lane *lane, struct ferry_list *queue)
 
         link = link->next;
         stop_if_asked(lane, ref->flow);
-        if (exhausted(ref->flow)) {
-            ferry_list_remove(&ref->link);
-            ferry_hp_flow_drop(ref->flow);
-        }
+        if (exhausted(ref->flow))
+            ferry_hp_ref_leave(ref);
     }
 }
 
@@ -157,8 +166,6 @@ static uint32_t gather(struct hp_lane *lane)
 
         if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
             break;
-        if (skip == 0)
-            op->attempts++;
         if (skip < op->header_bytes) {
             lane->iov[count].iov_base = op->header + skip;
             lane->iov[count].iov_len = op->header_bytes - skip;
@@ -186,10 +193,12 @@ static void on_sent(struct ferry_op *tx, int64_t result)
     if (left > 0)
         lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(worker));
     while (left > 0 && lane->sent != lane->tail) {
-        const struct hp_op *op = ferry_hp_lane_op(lane, lane->sent);
+        struct hp_op *op = ferry_hp_lane_op(lane, lane->sent);
         uint64_t whole = op->header_bytes + (op->is_write ? op->length : 0);
         uint64_t step = whole - lane->tx_offset < left ? whole - lane->tx_offset : left;
 
+        if (lane->tx_offset == 0)
+            op->attempts++;
         if (op->is_write)
             atomic_fetch_add_explicit(&lane->stats.bytes_written, step, memory_order_relaxed);
         left -= step;

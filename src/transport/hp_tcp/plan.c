@@ -137,6 +137,7 @@ static void assign(struct parcels *parcels, struct hp_flow *flow)
     first = atomic_fetch_add_explicit(&peer->next_lane, lanes, memory_order_relaxed);
     flow->ref_count = lanes;
     atomic_store_explicit(&flow->holds, lanes, memory_order_relaxed);
+    atomic_store_explicit(&flow->refs_left, lanes, memory_order_relaxed);
     atomic_store_explicit(&flow->xfer->driver,
                           lanes == 1 ? peer->lanes[first % peer->lane_count].worker->worker : NULL,
                           memory_order_relaxed);

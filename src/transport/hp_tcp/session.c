@@ -204,10 +204,11 @@ void ferry_hp_session_accept(struct hp_transport *transport, int fd)
     struct hp_worker *worker = &transport->workers[index % transport->worker_count];
     struct hp_session *handed;
 
-    if (atomic_fetch_add(&transport->session_count, 1) >= transport->settings.max_connections)
-        ferry_warn("hp_tcp", "connection refused: max_connections=%u are open",
-                   transport->settings.max_connections);
-    else if (ferry_net_set_nodelay(transport->net, fd) == FERRY_OK)
+    if (atomic_fetch_add(&transport->session_count, 1) >= transport->settings.max_connections) {
+        if (!atomic_exchange(&transport->full_said, true))
+            ferry_warn("hp_tcp", "connections are refused: max_connections=%u are open",
+                       transport->settings.max_connections);
+    } else if (ferry_net_set_nodelay(transport->net, fd) == FERRY_OK)
         session = malloc(sizeof(*session));
     if (session == NULL) {
         atomic_fetch_add_explicit(&worker->sessions_refused, 1, memory_order_relaxed);
@@ -215,6 +216,7 @@ void ferry_hp_session_accept(struct hp_transport *transport, int fd)
         ferry_net_close(transport->net, fd, false);
         return;
     }
+    atomic_store_explicit(&transport->full_said, false, memory_order_relaxed);
     /* The staging buffer at the end needs no zeroes, and is not touched before it is used. */
     memset(session, 0, offsetof(struct hp_session, answers));
     session->worker = worker;

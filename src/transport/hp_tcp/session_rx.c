@@ -62,7 +62,9 @@ static void serve(struct hp_session *session, const struct hp_request *request)
     enum ferry_status status = lease_for(session, request, &lease);
     struct hp_incoming *in = &session->incoming;
 
-    session->request_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+    /* The total time counts from the oldest request in hand, so that new ones do not renew it. */
+    if (session->head == session->tail)
+        session->request_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
     if (request->opcode == FERRY_READ) {
         if (status == FERRY_OK)
             ferry_hp_answer_read(session, request->request_id, request->remote_addr,
@@ -172,13 +174,16 @@ static void fatal_frame(struct hp_session *session, const struct ferry_frame *fr
                         enum ferry_frame_status status, const char *why)
 {
     uint8_t type = FERRY_FRAME_READ_REPLY;
+    uint64_t request_id = frame->request_id;
 
-    if (frame->type == FERRY_FRAME_WRITE)
+    if (!session->greeted) {
+        type = FERRY_FRAME_HELLO_REPLY; /* which carries no id */
+        request_id = 0;
+    } else if (frame->type == FERRY_FRAME_WRITE) {
         type = FERRY_FRAME_WRITE_REPLY;
-    else if (!session->greeted)
-        type = FERRY_FRAME_HELLO_REPLY;
+    }
     note_refusal(session, why);
-    ferry_hp_answer_frame_error(session, type, frame->request_id, (uint16_t)status, true);
+    ferry_hp_answer_frame_error(session, type, request_id, (uint16_t)status, true);
     ferry_hp_session_finish(session);
 }
 
@@ -300,7 +305,8 @@ static void on_received(struct ferry_op *rx, int64_t result)
 
     if (result <= 0) {
         session->ended = result == 0;
-        if (result == 0 && reading && !session->incoming.active)
+        if (result == 0 && (reading || session->state == HP_SESSION_FLUSHING) &&
+            !session->incoming.active)
             ferry_hp_session_finish(session); /* answers that are due still go out */
         else
             ferry_hp_session_abort(session, "hp_tcp: the peer closed the connection");

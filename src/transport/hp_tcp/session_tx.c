@@ -36,12 +36,15 @@ static void put_v1(struct hp_answer *answer, enum ferry_v1_status status, uint64
     answer->header_bytes = FERRY_V1_RESPONSE_SIZE;
 }
 
-static void put_frame(struct hp_answer *answer, const struct ferry_frame *frame)
+/* What a peer sent decides what is answered, so a frame that cannot be encoded ends its session. */
+static void put_frame(struct hp_session *session, struct hp_answer *answer,
+                      const struct ferry_frame *frame)
 {
     size_t size = ferry_frame_encode(answer->header, sizeof(answer->header), frame);
 
-    FERRY_ASSERT(size > 0);
     answer->header_bytes = (uint16_t)size;
+    if (size == 0)
+        ferry_hp_session_abort(session, "hp_tcp: an answer that cannot be put into a frame");
 }
 
 void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint64_t addr,
@@ -56,9 +59,9 @@ void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint6
     if (session->codec == HP_CODEC_V1)
         put_v1(answer, FERRY_V1_OK, request_id, length);
     else
-        put_frame(answer, &(struct ferry_frame){.type = FERRY_FRAME_READ_REPLY,
-                                                .request_id = request_id,
-                                                .length = length});
+        put_frame(session, answer,
+                  &(struct ferry_frame){
+                      .type = FERRY_FRAME_READ_REPLY, .request_id = request_id, .length = length});
 }
 
 void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length)
@@ -68,9 +71,9 @@ void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint
     if (session->codec == HP_CODEC_V1)
         put_v1(answer, FERRY_V1_OK, request_id, length);
     else
-        put_frame(answer, &(struct ferry_frame){.type = FERRY_FRAME_WRITE_REPLY,
-                                                .request_id = request_id,
-                                                .length = length});
+        put_frame(session, answer,
+                  &(struct ferry_frame){
+                      .type = FERRY_FRAME_WRITE_REPLY, .request_id = request_id, .length = length});
 }
 
 void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
@@ -82,10 +85,11 @@ void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
 void ferry_hp_answer_frame_error(struct hp_session *session, uint8_t type, uint64_t request_id,
                                  uint16_t frame_status, bool fatal)
 {
-    put_frame(take_slot(session), &(struct ferry_frame){.type = type,
-                                                        .request_id = request_id,
-                                                        .status = frame_status,
-                                                        .flags = fatal ? 0 : FERRY_FLAG_NO_CLOSE});
+    put_frame(session, take_slot(session),
+              &(struct ferry_frame){.type = type,
+                                    .request_id = request_id,
+                                    .status = frame_status,
+                                    .flags = fatal ? 0 : FERRY_FLAG_NO_CLOSE});
 }
 
 void ferry_hp_answer_hello(struct hp_session *session)
@@ -100,7 +104,7 @@ void ferry_hp_answer_hello(struct hp_session *session)
     };
 
     memcpy(frame.hello_reply.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
-    put_frame(take_slot(session), &frame);
+    put_frame(session, take_slot(session), &frame);
 }
 
 static uint32_t gather(struct hp_session *session)
@@ -147,6 +151,7 @@ static void advance(struct hp_session *session, uint64_t left)
             break;
         session->tx_offset = 0;
         session->head++;
+        session->request_ns = session->progress_ns;
         atomic_fetch_add_explicit(&session->worker->served_ops, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&session->worker->served_bytes, answer->payload_bytes,
                                   memory_order_relaxed);

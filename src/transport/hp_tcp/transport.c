@@ -404,6 +404,11 @@ static void hp_quiesce(struct ferry_transport *base)
     scan_all(transport);
     wait_for_none(transport, &transport->live, "connections");
     wait_for_none(transport, &transport->admission.tasks, "tasks");
+    /* A worker may be between the last count and the call that tells the end: a job after it is
+     * not. */
+    if (scan_and_wait(transport, ferry_deadline_ns(ferry_now_ns(transport->base.env->clock),
+                                                   END_WAIT_NS)) != FERRY_OK)
+        ferry_error("hp_tcp", "a worker does not answer while closing");
 }
 
 static void hp_close(struct ferry_transport *base)
