@@ -68,8 +68,6 @@ enum ferry_status ferry_batch_new(struct ferry_engine *engine, uint32_t capacity
     if (batch == NULL)
         return ferry_fail(FERRY_ERR_LIMIT, "batches_max: %u batches exist",
                           engine->settings.batches_max);
-    for (uint32_t i = 0; i < capacity; i++)
-        tasks[i].batch = batch;
     batch->engine = engine;
     batch->handle = ferry_pool_handle(&engine->batches, batch);
     batch->capacity = capacity;

@@ -18,6 +18,7 @@
 #ifndef FERRY_RUNTIME_BATCH_H
 #define FERRY_RUNTIME_BATCH_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,6 +62,9 @@ struct ferry_task {
     _Atomic uint64_t remote_addr;
     _Atomic uint32_t opcode;
 };
+
+/* Every slot of every batch pays for a byte here. */
+static_assert(sizeof(struct ferry_task) <= 320, "a task has grown");
 
 /* Both halves of batch.counts. */
 static inline uint32_t ferry_counts_open(uint64_t counts)

@@ -74,7 +74,9 @@ static void say_goodbye(struct ferry_engine *engine, uint64_t deadline_ns)
     uint64_t bound_ns = ferry_engine_deadline(engine, deadline_ns, GOODBYE_NS);
 
     ferry_goodbye_send(engine, bound_ns);
-    ferry_local_withdraw(engine, deadline_ns);
+    /* A store that does not answer may take half of the time, not all. */
+    bound_ns = ferry_engine_deadline(engine, deadline_ns, engine->settings.close_timeout_ns / 2);
+    ferry_local_withdraw(engine, bound_ns);
 }
 
 /* True once the end of every batch has been told; only a callback that does not return prevents it.

@@ -174,6 +174,7 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     struct ferry_xfer *xfer = &task->xfer;
     struct ferry_transport_slot *slot = &submission->engine->transports[task->transport_index];
 
+    task->batch = submission->batch;
     task->view = submission->view;
     ferry_view_retain(task->view);
     task->refreshed = false;
