@@ -16,7 +16,7 @@ _ferry_flags()
         cp) echo "$common --verify --length --chunk --window --transport --quiet" ;;
         bench)
             echo "--config --set --json --help --version --target --op --block --batch --threads" \
-                "--duration --transport --check"
+                "--duration --warmup --transport --check --seed --buffer"
             ;;
         config) echo "$common --changed" ;;
         segment | info | doctor) echo "$common" ;;
@@ -50,7 +50,7 @@ _ferry()
         --op) words="read write mix write_seed read_verify" ;;
         --transport) words="hp_tcp" ;;
         --listen | --memory | --name | --length | --chunk | --window | --target | --block | --batch | \
-            --threads | --duration)
+            --threads | --duration | --warmup | --seed | --buffer)
             return
             ;;
     esac
