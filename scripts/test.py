@@ -54,6 +54,7 @@ class Run:
         self.environment.pop("PYTHONPATH", None)
         if self.long:
             self.environment["FERRY_TEST_LONG"] = "1"
+            self.environment["FERRY_MODEL_SCHEDULES"] = "1000000"
 
     def left(self):
         return max(1.0, self.deadline - time.monotonic())

@@ -184,6 +184,12 @@ static uint32_t gather(struct hp_lane *lane)
     return count;
 }
 
+/* Payload among the first @bytes of a WRITE as it leaves. */
+static uint64_t payload_in(const struct hp_op *op, uint64_t bytes)
+{
+    return bytes > op->header_bytes ? bytes - op->header_bytes : 0;
+}
+
 static void on_sent(struct ferry_op *tx, int64_t result)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
@@ -200,7 +206,10 @@ static void on_sent(struct ferry_op *tx, int64_t result)
         if (lane->tx_offset == 0)
             op->attempts++;
         if (op->is_write)
-            atomic_fetch_add_explicit(&lane->stats.bytes_written, step, memory_order_relaxed);
+            atomic_fetch_add_explicit(&lane->stats.bytes_written,
+                                      payload_in(op, lane->tx_offset + step) -
+                                          payload_in(op, lane->tx_offset),
+                                      memory_order_relaxed);
         left -= step;
         lane->tx_offset += step;
         if (lane->tx_offset == whole) {
