@@ -69,7 +69,9 @@ enum ferry_status ferry_transport_open(const struct ferry_transport_ops *ops,
     if (status != FERRY_OK)
         return status;
     transport->ops = ops;
-    transport->env = env;
+    /* One that has started threads has set it before, since they may read it already. */
+    if (transport->env == NULL)
+        transport->env = env;
     *transport_out = transport;
     return FERRY_OK;
 }
