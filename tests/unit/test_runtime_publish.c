@@ -12,6 +12,7 @@
 #include "metadata/document.h"
 #include "runtime/seams.h"
 #include "support/process.h"
+#include "support/sanitizer.h"
 #include "support/test.h"
 #include "unit/runtime_store.h"
 
@@ -330,11 +331,8 @@ static void test_registration_one_by_one_stays_cheap(void **state)
                   (unsigned long long)took[ROUNDS - 1] / 1000);
     /* Against itself, and with room for a busy machine: history must not add up. */
     assert_true(took[ROUNDS - 1] < 10 * took[1] + 1000000000u);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(process_rss_bytes() < rss + (8u << 20));
-#else
-    (void)rss;
-#endif
+    if (!TEST_ADDRESS_SANITIZER && !TEST_THREAD_SANITIZER)
+        assert_true(process_rss_bytes() < rss + (8u << 20));
     assert_ok(ferry_engine_close(engine));
 }
 
