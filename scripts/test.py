@@ -295,8 +295,8 @@ def stage_tsan(run, tally):
 
 
 def stage_mutants(run, tally):
-    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "4"])
-    status, output = run.command(command, 7200 if run.long else 420)
+    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "5"])
+    status, output = run.command(command, 7200 if run.long else 480)
     seen = 0
     for line in output.splitlines():
         if not line.startswith("{"):

@@ -241,6 +241,10 @@ def main():
     if not mutants:
         print("no mutants")
         sys.exit(1)
+    if not arguments.all and not arguments.names:
+        # Where time runs out, it does not always run out on the same ones.
+        first = int(time.time() // 86400) * 7 % len(mutants)
+        mutants = mutants[first:] + mutants[:first]
     trouble = prepare()
     if trouble:
         print(trouble)
