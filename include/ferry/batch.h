@@ -148,10 +148,12 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  * Return:
  *   FERRY_OK               every request is a task now.
  *   FERRY_ERR_INVALID      NULL memory, zero length, wrap, unknown opcode, priority or transport,
- * or local memory outside registered ranges. FERRY_ERR_TOO_LARGE    more requests than free slots,
- * or a length over max_transfer_bytes. FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry
- * after a completion. FERRY_ERR_STALE_HANDLE batch or segment is gone. FERRY_ERR_UNSUPPORTED  no
- * transport can serve a request. FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
+ *                          or local memory outside registered ranges.
+ *   FERRY_ERR_TOO_LARGE    more requests than free slots, or a length over max_transfer_bytes.
+ *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.
+ *   FERRY_ERR_STALE_HANDLE batch or segment is gone.
+ *   FERRY_ERR_UNSUPPORTED  no transport can serve a request.
+ *   FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_batch_submit(struct ferry_engine *engine, uint64_t batch,
                                                        const struct ferry_request *requests,
