@@ -190,9 +190,6 @@ static void print_leaf(struct json_object *value)
         puts(json_object_get_boolean(value) ? "yes" : "no");
     } else if (json_object_is_type(value, json_type_double)) {
         printf("%.6g\n", json_object_get_double(value));
-    } else if (json_object_is_type(value, json_type_int) &&
-               json_object_get_uint64(value) == UINT64_MAX) {
-        puts("unlimited");
     } else {
         puts(value != NULL ? json_object_get_string(value) : "-");
     }

@@ -17,6 +17,13 @@
 
 #define REPORT_MAX (16u << 20)
 
+/* gcc's __VERSION__ is a bare number; clang's has the name already. */
+#if defined(__clang__)
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 static bool put_double(struct json_object *object, const char *key, double value)
 {
     char text[32];
@@ -191,7 +198,7 @@ enum ferry_status ferry_report_build(char **json_out)
         ok = ferry_json_append(list, json_object_new_string(rows[i]->name));
     ok = ferry_json_put(object, "transports", list) && ok;
     ok = ok && ferry_json_put_string(object, "version", ferry_version());
-    ok = ok && ferry_json_put_string(object, "compiler", __VERSION__);
+    ok = ok && ferry_json_put_string(object, "compiler", COMPILER);
 #ifdef FERRY_HAVE_URING
     ok = ok && ferry_json_put_bool(object, "io_uring", true);
 #else

@@ -96,6 +96,14 @@ static bool put_topology(struct json_object *object)
     return ok;
 }
 
+/* Text, since RLIM_INFINITY as a number would pass for a limit, and many readers round it. */
+static bool put_limit_value(struct json_object *object, const char *key, rlim_t value)
+{
+    if (value == RLIM_INFINITY)
+        return ferry_json_put_string(object, key, "unlimited");
+    return ferry_json_put_u64(object, key, value);
+}
+
 static bool put_limit(struct json_object *limits, const char *name, int resource)
 {
     struct json_object *object = json_object_new_object();
@@ -104,9 +112,8 @@ static bool put_limit(struct json_object *limits, const char *name, int resource
 
     if (getrlimit((__rlimit_resource_t)resource, &limit) != 0)
         ok = false;
-    /* "unlimited" is the largest number; JSON readers take it as it is. */
-    ok = ok && ferry_json_put_u64(object, "soft", limit.rlim_cur) &&
-         ferry_json_put_u64(object, "hard", limit.rlim_max);
+    ok = ok && put_limit_value(object, "soft", limit.rlim_cur) &&
+         put_limit_value(object, "hard", limit.rlim_max);
     return ferry_json_put(limits, name, object) && ok;
 }
 
