@@ -24,7 +24,8 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"changed", KEY_CHANGED, NULL, 0, "Only settings that differ from their defaults' origin", 0},
+    {"changed", KEY_CHANGED, NULL, 0,
+     "Only settings that were given somewhere, even with the default's value", 0},
     {"man", KEY_MAN, NULL, OPTION_HIDDEN, NULL, 0},
     {NULL, 0, NULL, 0, NULL, 0},
 };
