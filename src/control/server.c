@@ -348,7 +348,8 @@ enum ferry_status ferry_control_server_open(const struct ferry_control_options *
     if (!ferry_hostport_is_loopback(&place))
         ferry_warn("control",
                    "the control plane listens on %s port %u without authentication: everybody who "
-                   "can reach it can read the segment document and send notifications",
+                   "can reach it can read the segment document and send notifications, and over "
+                   "the data port read and write registered memory as its permission says",
                    place.host, server->port);
     *server_out = server;
     return FERRY_OK;
