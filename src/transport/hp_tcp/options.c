@@ -133,10 +133,12 @@ static const struct ferry_option options[] = {
      .min = 1,
      .max = 8,
      .help = "lanes that share one large request; auto is one per worker"},
-    {.name = "chunk_size", .type = FERRY_OPTION_PLACEHOLDER, .help = "of earlier versions"},
+    {.name = "chunk_size",
+     .type = FERRY_OPTION_PLACEHOLDER,
+     .help = "of earlier versions of the reference, without meaning here"},
     {.name = "queue_capacity_per_worker",
      .type = FERRY_OPTION_PLACEHOLDER,
-     .help = "of earlier versions"},
+     .help = "of earlier versions of the reference, without meaning here"},
 };
 
 const struct ferry_option_table ferry_hp_option_table = {
