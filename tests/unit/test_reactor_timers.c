@@ -133,6 +133,7 @@ static void test_a_timer_that_rearms_into_the_past_does_not_hold_the_turn(void *
         assert_true(ferry_timer_armed(&timer.timer));
         assert_ok(ferry_reactor_arm(f->reactor, &timer.timer, 1));
     }
+    ferry_reactor_disarm(f->reactor, &timer.timer);
 }
 
 static void test_a_callback_may_disarm_a_timer_that_is_due_as_well(void **state)
