@@ -53,6 +53,7 @@
     X(KILL, "kill")                                                                                \
     X(SHUTDOWN, "shutdown")                                                                        \
     X(RESTART, "restart")                                                                          \
+    X(REST, "rest") /* everybody waited for the idle timeout */                                    \
     X(JUMP, "jump") /* nobody ran for a long time */
 
 enum model_event {
@@ -80,6 +81,7 @@ struct model_profile {
     bool churn;  /* regions come and go */
     bool deaths; /* nodes die and come back */
     bool jumps;  /* nobody runs for a while */
+    bool rests;  /* connections grow idle, and requests come just then */
     bool bad;    /* requests that must be refused */
     bool forged; /* descriptions that promise too much */
     bool twins;  /* a restarted process gives out the same registration ids again */

@@ -69,6 +69,7 @@ void model_profile_draw(struct model *model)
     profile->calm = model_chance(model, 20);
     profile->bad = model_chance(model, 40);
     profile->churn = model_chance(model, 50);
+    profile->rests = model_chance(model, 40);
     if (profile->calm) {
         /* How data is cut is no trouble. */
         profile->net.chance[SIM_FAULT_SHORT_SEND] = PICK(model, 0, 300000);

@@ -62,6 +62,31 @@ static void jump(struct model *model)
         sim_net_advance_until(model->net, until_ns);
 }
 
+/* Time passes in peace until connections grow idle; requests meet them as they close. */
+static void rest(struct model *model)
+{
+    uint64_t until_ns = sim_net_now_ns(model->net) + 600 * FERRY_NS_PER_MS;
+
+    model->events[MODEL_REST]++;
+    while (sim_net_now_ns(model->net) < until_ns) {
+        uint64_t before_ns;
+        bool timer;
+
+        settle(model);
+        before_ns = sim_net_now_ns(model->net);
+        if (!sim_net_advance(model->net))
+            return;
+        /* A long step goes to a timer, not to data on the way. */
+        timer = sim_net_now_ns(model->net) - before_ns > 10 * FERRY_NS_PER_MS;
+        for (uint32_t i = 0; i < model->profile.nodes; i++) {
+            for (uint32_t k = 0; k < model->profile.workers && model->nodes[i].alive; k++)
+                model_node_turn(&model->nodes[i], k);
+            if (timer && model_chance(model, 50))
+                model_task_submit(model, &model->nodes[i]);
+        }
+    }
+}
+
 static void advance(struct model *model)
 {
     /* In a calm schedule time passes only when everybody waits for it. */
@@ -69,6 +94,8 @@ static void advance(struct model *model)
         settle(model);
     if (model->profile.jumps && model_chance(model, 4))
         jump(model);
+    else if (model->profile.rests && model_chance(model, 4))
+        rest(model);
     else
         sim_net_advance(model->net);
 }
@@ -88,6 +115,29 @@ static void change_memory(struct model *model)
         model_node_unregister(node, region);
 }
 
+static void turn_one(struct model *model)
+{
+    struct model_node *node = draw_node(model);
+
+    if (node->alive)
+        model_node_turn(node, (uint32_t)model_below(model, model->profile.workers));
+}
+
+/* What a closing engine may find: requests everywhere, a connection that has just broken. */
+static void leave_in_use(struct model *model)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        model_task_submit(model, draw_node(model));
+        turn_one(model);
+    }
+    if (model_chance(model, 50)) {
+        sim_reset_one(model->net);
+        for (uint32_t i = 0; i < 3; i++)
+            turn_one(model);
+        model_task_submit(model, draw_node(model));
+    }
+}
+
 static void die_or_live(struct model *model)
 {
     struct model_node *node = draw_node(model);
@@ -98,13 +148,15 @@ static void die_or_live(struct model *model)
         model_node_restart(node);
         return;
     }
-    if (!model_chance(model, 15))
+    if (!model_chance(model, 20))
         return;
     model->disturbed = true;
-    if (model_chance(model, 30))
+    if (model_chance(model, 50)) {
+        leave_in_use(model);
         model_node_close(node);
-    else
+    } else {
         model_node_kill(node, model_chance(model, 40));
+    }
 }
 
 static void refresh_some(struct model *model)
@@ -114,14 +166,6 @@ static void refresh_some(struct model *model)
 
     if (node != of && node->alive && model_view_refresh(node, of))
         model->events[MODEL_REFRESH]++;
-}
-
-static void turn_one(struct model *model)
-{
-    struct model_node *node = draw_node(model);
-
-    if (node->alive)
-        model_node_turn(node, (uint32_t)model_below(model, model->profile.workers));
 }
 
 static void step(struct model *model)
@@ -212,14 +256,9 @@ static void finish_removals(struct model *model)
 
 static void close_all(struct model *model)
 {
-    bool in_use = model_chance(model, 30);
-
-    for (uint32_t i = 0; i < 8 && in_use; i++) {
-        model_task_submit(model, draw_node(model));
-        settle(model);
-        sim_net_advance(model->net);
-    }
     model->disturbed = true;
+    if (model_chance(model, 50))
+        leave_in_use(model);
     for (uint32_t i = 0; i < model->profile.nodes; i++)
         model_node_close(&model->nodes[i]);
     for (uint32_t i = 0; i < model->profile.nodes; i++)
