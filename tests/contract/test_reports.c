@@ -95,6 +95,8 @@ static void serve(const struct peer_plan *plan, const char *reactor, int out)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     engine = engine_open(reactor, plan->listen_port, plan->data_port);
+    if (plan->at != NULL)
+        munmap(plan->at, plan->mapped); /* the parent's reservation */
     memory = map_at(plan->at, plan->mapped);
     pattern_fill(memory, plan->mapped, plan->seed, 0);
     register_at(engine, memory, plan->registered, plan->permission);
@@ -432,7 +434,9 @@ static void test_restarted_peer_is_met_as_the_new_one(void **state)
         uint64_t segment;
 
         plan.mapped = plan.registered = 2 * MIB;
-        plan.at = (void *)0x610000000000;
+        /* Both lives have their memory at the same place, which is kept free for them here. */
+        plan.at = mmap(NULL, plan.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(plan.at, MAP_FAILED);
         plan.seed = 1;
         snprintf(control, sizeof(control), "%u", 21000 + (unsigned)getpid() % 9000);
         plan.listen_port = control;
@@ -453,6 +457,7 @@ static void test_restarted_peer_is_met_as_the_new_one(void **state)
         after_restart(engine, segment, &peer, local);
         assert_ok(ferry_engine_close(engine));
         munmap(local, 2 * MIB);
+        munmap(plan.at, plan.mapped);
         peer_end(&peer);
     }
 }
