@@ -7,7 +7,7 @@
  *   model_hp_tcp [SCHEDULES [FIRST_SEED]]
  *
  *   FERRY_TEST_SEED=N        replay one schedule
- *   FERRY_MODEL_SCHEDULES=N  how many (default 10 000)
+ *   FERRY_MODEL_SCHEDULES=N  how many (default 10 000; with FERRY_TEST_LONG=1 10^6)
  *   FERRY_MODEL_VERBOSE=1    print every step as it happens
  */
 #include <inttypes.h>
@@ -23,7 +23,18 @@
 #include "transport/hp_tcp/hp_tcp.h"
 
 #define SCHEDULES_DEFAULT 10000
-#define FIRST_DEFAULT     1
+#ifdef __has_feature
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
+#define SCHEDULES_LONG 50000 /* these builds are several times slower */
+#else
+#define SCHEDULES_LONG 1000000
+#endif
+#define FIRST_DEFAULT 1
 /* Fewer are too few for every fault to have its turn. */
 #define COUNTS_MATTER_FROM 1000
 /* Seconds of real time for one schedule; they take about a millisecond. */
@@ -196,11 +207,13 @@ static uint64_t number(const char *text, uint64_t fallback)
 int main(int argc, char **argv)
 {
     const char *replay = getenv("FERRY_TEST_SEED");
-    uint64_t count = number(getenv("FERRY_MODEL_SCHEDULES"), SCHEDULES_DEFAULT);
+    const char *is_long = getenv("FERRY_TEST_LONG");
+    uint64_t count = is_long != NULL && is_long[0] == '1' ? SCHEDULES_LONG : SCHEDULES_DEFAULT;
     uint64_t first = FIRST_DEFAULT;
     struct model *model = model_create();
     uint32_t missing;
 
+    count = number(getenv("FERRY_MODEL_SCHEDULES"), count);
     count = number(argc > 1 ? argv[1] : NULL, count);
     first = number(argc > 2 ? argv[2] : NULL, first);
     if (replay != NULL) {

@@ -29,7 +29,8 @@ static void draw_sizes(struct model *model)
     profile->window_bytes = PICK(model, 1, 4096, 32768, 262144);
     profile->chunk_bytes = PICK(model, 4096, 4096, 8192, 20000, 65536);
     profile->tasks_max = PICK(model, 2, 16, 32);
-    profile->region_bytes = PICK(model, 2048, 12288, 12288, MODEL_REGION_MAX);
+    profile->region_bytes = PICK(model, 2048, 4096, 4096, 12288, 12288, 40960, 40960,
+                                 MODEL_REGION_MAX);
     profile->length_max = profile->region_bytes / PICK(model, 1, 2, 4);
     profile->steps = 60 + (uint32_t)model_below(model, 300);
     profile->submits = PICK(model, 2, 14, 14, 30);

@@ -75,6 +75,11 @@ const char *sim_fault_name(enum sim_fault fault)
     return (unsigned)fault < SIM_FAULT_COUNT ? names[fault] : "unknown";
 }
 
+uint64_t sim_bytes_received(const struct sim_net *net)
+{
+    return net->bytes_received;
+}
+
 uint32_t sim_open_sockets(const struct sim_net *net)
 {
     return net->open_count;
@@ -265,6 +270,7 @@ uint32_t sim_pipe_read(struct sim_net *net, struct pipe *pipe, void *data, uint3
     pipe->read_pos = (pipe->read_pos + len) % cap;
     pipe->used -= len;
     pipe->arrived -= len;
+    net->bytes_received += len;
     return len;
 }
 

@@ -92,6 +92,8 @@ uint64_t sim_random_below(struct sim_net *net, uint64_t bound); /* 0 .. bound - 
 
 uint64_t sim_fault_count(const struct sim_net *net, enum sim_fault fault);
 const char *sim_fault_name(enum sim_fault fault);
+/* Bytes handed to receivers so far: if it did not grow, no receive wrote into anybody's memory. */
+uint64_t sim_bytes_received(const struct sim_net *net);
 /* Open descriptors, to find leaks. */
 uint32_t sim_open_sockets(const struct sim_net *net);
 

@@ -95,6 +95,7 @@ struct sim_net {
     struct ferry_reactor *reactors[REACTORS_MAX];
     uint32_t reactor_count;
     uint64_t fault_counts[SIM_FAULT_COUNT];
+    uint64_t bytes_received;
 };
 
 bool sim_strikes(struct sim_net *net, enum sim_fault fault);
