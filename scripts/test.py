@@ -291,7 +291,8 @@ def stage_tsan(run, tally):
     if run.build(tally, "build-tsan", options):
         tally.skip("model (build-tsan)", "runs in one thread; it is run under the other sanitizers")
         meson_tests(run, tally, "build-tsan", TSAN_SUITES, 1200 if not run.long else 7200, 6,
-                    {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}, no_randomization())
+                    {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=" +
+                     os.path.join(TOP, "tests", "support", "tsan.supp")}, no_randomization())
 
 
 def stage_mutants(run, tally):

@@ -110,7 +110,8 @@ struct ferry_batch {
     _Atomic uint32_t cycles_begun;            /* open went from 0 to more */
     _Atomic uint32_t cycles_ended;            /* its end has been told everywhere; futex */
     _Atomic uint32_t cycles_waited;           /* somebody sleeps on cycles_ended */
-    struct ferry_inbox_node finish_node;      /* the keeper's */
+    _Atomic uint32_t finishes_due;            /* ends that the keeper has to tell */
+    struct ferry_inbox_node finish_node;      /* in the keeper's inbox while that is not 0 */
     /* under the engine's batches_mutex */
     struct ferry_list link;
 };

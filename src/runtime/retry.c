@@ -76,7 +76,10 @@ void ferry_keeper_finish(struct ferry_batch *batch)
 {
     struct ferry_keeper *keeper = &batch->engine->keeper;
 
-    ferry_inbox_push(&keeper->finished, &batch->finish_node);
+    /* The node is in the inbox once, however many ends are due: it may be asked for again while the
+     * keeper has it in hand. */
+    if (atomic_fetch_add(&batch->finishes_due, 1) == 0)
+        ferry_inbox_push(&keeper->finished, &batch->finish_node);
     kick(keeper);
 }
 
@@ -246,7 +249,9 @@ static void take_inboxes(struct ferry_keeper *keeper)
         struct ferry_batch *batch = FERRY_CONTAINER_OF(node, struct ferry_batch, finish_node);
 
         node = node->next;
-        ferry_batch_finish(batch);
+        /* From here on the node may be pushed again. */
+        for (uint32_t due = atomic_exchange(&batch->finishes_due, 0); due > 0; due--)
+            ferry_batch_finish(batch);
     }
     node = ferry_inbox_take(&keeper->stale);
     while (node != NULL) {
@@ -263,8 +268,6 @@ static void sweep(struct ferry_keeper *keeper)
     struct ferry_list round;
     struct ferry_list *link;
 
-    /* Before the inboxes are read: a push after that finds `posted` false and posts again. */
-    atomic_store(&keeper->posted, false);
     take_inboxes(keeper);
     ferry_list_init(&round);
     while ((link = ferry_list_pop_front(&keeper->waiting)) != NULL)
@@ -278,8 +281,15 @@ static void sweep(struct ferry_keeper *keeper)
 
 static void run_job(struct ferry_worker *worker, struct ferry_job *job)
 {
+    struct ferry_keeper *keeper = FERRY_CONTAINER_OF(job, struct ferry_keeper, job);
+
     (void)worker;
-    sweep(FERRY_CONTAINER_OF(job, struct ferry_keeper, job));
+    /*
+     * Before the inboxes are read: a push after that finds `posted` false and posts again. Only
+     * here: while the job is in the worker's inbox it must not be posted a second time.
+     */
+    atomic_store(&keeper->posted, false);
+    sweep(keeper);
 }
 
 static void run_timer(struct ferry_timer *timer)

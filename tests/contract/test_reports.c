@@ -15,6 +15,7 @@
 #include <ferry/ferry.h>
 
 #include "pattern.h"
+#include "sanitizer.h"
 #include "test.h"
 
 #define MIB (1u << 20)
@@ -294,6 +295,8 @@ static void test_stopped_and_killed_peers_end_requests_in_time(void **state)
     static const size_t lengths[] = {4096, 64 * MIB};
 
     (void)state;
+    if (TEST_THREAD_SANITIZER)
+        test_skip("ThreadSanitizer forbids threads in a child of a program that had some");
     for (size_t r = 0; r < 2; r++) {
         struct ferry_engine *engine = engine_open(reactors[r], "0", "0");
         unsigned char *local = map_at(NULL, 64 * MIB);
@@ -424,6 +427,8 @@ static void after_restart(struct ferry_engine *engine, uint64_t segment, struct 
 static void test_restarted_peer_is_met_as_the_new_one(void **state)
 {
     (void)state;
+    if (TEST_THREAD_SANITIZER)
+        test_skip("ThreadSanitizer forbids threads in a child of a program that had some");
     for (size_t r = 0; r < 2; r++) {
         struct ferry_engine *engine = engine_open(reactors[r], "0", "0");
         unsigned char *local = map_at(NULL, 2 * MIB);

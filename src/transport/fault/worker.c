@@ -267,8 +267,6 @@ static void sweep(struct fault_transport *fault)
     struct ferry_list *link;
     bool release;
 
-    /* Before the inboxes are read: a push after that finds `posted` false and posts again. */
-    atomic_store(&fault->posted, false);
     take_inboxes(fault);
     release = take_release(fault, &release_status);
     ferry_list_init(&round);
@@ -289,8 +287,15 @@ static void sweep(struct fault_transport *fault)
 
 void ferry_fault_run_job(struct ferry_worker *worker, struct ferry_job *job)
 {
+    struct fault_transport *fault = FERRY_CONTAINER_OF(job, struct fault_transport, job);
+
     (void)worker;
-    sweep(FERRY_CONTAINER_OF(job, struct fault_transport, job));
+    /*
+     * Before the inboxes are read: a push after that finds `posted` false and posts again. Only
+     * here: while the job is in the worker's inbox it must not be posted a second time.
+     */
+    atomic_store(&fault->posted, false);
+    sweep(fault);
 }
 
 void ferry_fault_run_timer(struct ferry_timer *timer)
