@@ -213,6 +213,7 @@ void model_memory_retire(struct model_node *node, uint32_t region)
         }
         if (task->xfer.opcode == FERRY_WRITE && task->state != MODEL_TASK_UNKNOWN) {
             task->landed_whole |= may_land(task) && not_landed(task) == task->length;
+            task->landed_any |= task->landed_count > 0;
             memset(task->landed, 0, task->length);
             task->landed_count = 0;
         }

@@ -180,6 +180,7 @@ struct model_task {
     uint8_t *landed;
     uint32_t landed_count;
     bool landed_whole; /* it was complete when that registration ended */
+    bool landed_any;   /* some of this try had landed when it ended */
 };
 
 struct model_trace {

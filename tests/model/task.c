@@ -169,6 +169,7 @@ static void aim(struct model_task *task)
 
     free(task->snapshot);
     task->snapshot = NULL;
+    task->landed_any = false;
     task->attempt++;
     task->attempt_id = task->view->ids[task->remote_region];
     task->attempt_life = task->view->life;
@@ -395,7 +396,7 @@ static void on_ended(struct ferry_xfer *xfer)
     else
         model_memory_write_ended(task, xfer->status == FERRY_OK);
     if (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied && xfer->opcode == FERRY_WRITE &&
-        (task->landed_count > 0 || task->landed_whole))
+        (task->landed_count > 0 || task->landed_any))
         model_fail(model, "S6: WRITE %u ended as not applied, but bytes of it have landed",
                    task->serial);
     if (!explained(task, xfer->status))
