@@ -389,6 +389,7 @@ static void on_timer(struct ferry_timer *timer)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(timer, struct hp_lane, timer);
     struct hp_worker *worker = lane->worker;
+    const struct ferry_hp_settings *settings = &worker->transport->settings;
     uint64_t now = ferry_reactor_now(ferry_hp_reactor(worker));
 
     if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING ||
@@ -399,8 +400,13 @@ static void on_timer(struct ferry_timer *timer)
         if (due_ns(lane) > now) {
             ferry_hp_lane_touch_timer(lane);
         } else if (busy(lane)) {
+            bool paused = ferry_deadline_ns(lane->progress_ns, settings->progress_timeout_ns) <=
+                          now;
+
             ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
-                                "hp_tcp: the peer made no progress within progress_timeout_ms");
+                                paused
+                                    ? "hp_tcp: the peer made no progress within progress_timeout_ms"
+                                    : "hp_tcp: the request took longer than total_timeout_ms");
         } else {
             /* A request that comes before the callbacks have retired goes on on the next one. */
             lane->keep_queue = true;
