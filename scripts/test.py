@@ -296,7 +296,7 @@ def stage_tsan(run, tally):
 
 
 def stage_mutants(run, tally):
-    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "5"])
+    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "3"])
     status, output = run.command(command, 7200 if run.long else 480)
     seen = 0
     for line in output.splitlines():
