@@ -54,7 +54,7 @@ class Run:
         self.environment.pop("PYTHONPATH", None)
         if self.long:
             self.environment["FERRY_TEST_LONG"] = "1"
-            self.environment["FERRY_MODEL_SCHEDULES"] = "1000000"
+            self.environment["FERRY_TEST_SCHEDULES"] = "1000000"
 
     def left(self):
         return max(1.0, self.deadline - time.monotonic())
@@ -281,7 +281,7 @@ def stage_asan(run, tally):
     # Clang here and gcc in the other builds, so that both compile every file without a warning.
     if run.build(tally, "build-asan", options, {"CC": "clang"} if shutil.which("clang") else None):
         meson_tests(run, tally, "build-asan", C_SUITES, 1200 if not run.long else 7200, 4,
-                    {"FERRY_MODEL_SCHEDULES": MODEL_SCHEDULES_SANITIZED,
+                    {"FERRY_TEST_SCHEDULES": MODEL_SCHEDULES_SANITIZED,
                      "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:detect_stack_use_after_return=1",
                      "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
 

@@ -7,8 +7,8 @@
  *   model_hp_tcp [SCHEDULES [FIRST_SEED]]
  *
  *   FERRY_TEST_SEED=N        replay one schedule
- *   FERRY_MODEL_SCHEDULES=N  how many (default 10 000; with FERRY_TEST_LONG=1 10^6)
- *   FERRY_MODEL_VERBOSE=1    print every step as it happens
+ *   FERRY_TEST_SCHEDULES=N  how many (default 10 000; with FERRY_TEST_LONG=1 10^6)
+ *   FERRY_TEST_VERBOSE=1    print every step as it happens
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -148,7 +148,7 @@ static struct model *model_create(void)
     struct model *model = calloc(1, sizeof(*model));
 
     model->random.fill = random_fill;
-    model->verbose = getenv("FERRY_MODEL_VERBOSE") != NULL;
+    model->verbose = getenv("FERRY_TEST_VERBOSE") != NULL;
     if (ferry_transport_ops_merge(&ferry_hp_tcp_ops, &model->ops) != FERRY_OK)
         abort();
     for (uint32_t i = 0; i < MODEL_NODES_MAX; i++) {
@@ -213,7 +213,7 @@ int main(int argc, char **argv)
     struct model *model = model_create();
     uint32_t missing;
 
-    count = number(getenv("FERRY_MODEL_SCHEDULES"), count);
+    count = number(getenv("FERRY_TEST_SCHEDULES"), count);
     count = number(argc > 1 ? argv[1] : NULL, count);
     first = number(argc > 2 ? argv[2] : NULL, first);
     if (replay != NULL) {
