@@ -59,6 +59,7 @@ extern "C" {
     X(ERR_METADATA, -406, FAILED, "the metadata store or the peer's description is not usable")    \
     X(ERR_REFUSED, -407, FAILED, "the peer refused the request")                                   \
     X(ERR_CHECKSUM, -408, FAILED, "the data arrived damaged")                                      \
+    X(ERR_NOT_MAPPED, -409, FAILED, "the file segment has no path on this host")                   \
     /* -5xx: the outcome is unknown. The bytes may have landed: never replayed by the engine. */   \
     X(ERR_OUTCOME_UNKNOWN, -500, FAILED, "outcome unknown: the bytes may or may not have landed")  \
     /* -6xx: the caller ended it: cancel, deadline, or engine close. */                            \
