@@ -26,6 +26,7 @@
 #include "memory/registry.h"
 #include "reactor/net.h"
 #include "reactor/worker.h"
+#include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/hp_tcp/options.h"
 #include "wire/frame.h"
@@ -46,8 +47,10 @@ struct hp_worker;
     (256u * 1024u) /* a direct receive completes with at least this or the rest                    \
                     */
 #define HP_FLOW_REFS_MAX 8u
-#define HP_IOV_MAX       128u
-#define HP_REPLIES       64u /* answers queued on a session before it stops reading */
+/* Features of ferry's frames that this version offers and grants. */
+#define HP_FEATURES FERRY_FEATURE_RESOLVE
+#define HP_IOV_MAX  128u
+#define HP_REPLIES  64u /* answers queued on a session before it stops reading */
 
 /* ---- small helpers shared by both sides (codec.c) ---- */
 
@@ -110,6 +113,7 @@ struct hp_transport {
     _Atomic uint32_t revoking;  /* revocations in the list below */
     _Atomic uint32_t scan_word; /* futex: grows when a worker has finished a scan */
     struct ferry_pool flows;
+    struct hp_answers answers; /* of what peers wrote here; has its own mutex, taken last */
     /* any thread, under the mutex (cold paths only) */
     pthread_mutex_t mutex;
     struct ferry_list peers;       /* hp_peer.link */
@@ -473,6 +477,7 @@ enum ferry_status ferry_hp_buffer_attr_parse(const char *text, uint64_t *registr
 
 /* transport.c */
 void ferry_hp_worker_post_scan(struct hp_worker *worker);
+void ferry_hp_scan_all(struct hp_transport *transport);
 bool ferry_hp_range_revoked(struct hp_transport *transport, const void *addr, uint64_t length);
 
 #endif

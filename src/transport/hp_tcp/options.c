@@ -100,6 +100,28 @@ static const struct ferry_option options[] = {
      .max = 86400000,
      .unit = "ms",
      .help = "longest time one request may take on a connection, however steadily it trickles"},
+    {.name = "resolve_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "1000",
+     .min = 1,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "how long a WRITE whose answer was lost waits for the peer to say whether it was "
+             "applied; then its outcome is unknown"},
+    {.name = "resolve_keep_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "120000",
+     .min = 1,
+     .max = 86400000,
+     .unit = "ms",
+     .help = "how long a peer may ask about the WRITEs of a connection that has ended; longer than "
+             "it takes the peer to notice the end"},
+    {.name = "resolve_answers_max",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "65536",
+     .max = 16777216,
+     .help = "connections and WRITEs remembered for such questions, in all; the oldest are "
+             "forgotten, and their outcome is unknown to whoever asks"},
     {.name = "idle_connection_timeout_ms",
      .type = FERRY_OPTION_UINT,
      .default_value = "60000",
@@ -232,6 +254,9 @@ static void read_limits(const struct ferry_config *config, struct ferry_hp_setti
     s->progress_timeout_ns = ms(config, KEY("progress_timeout_ms"));
     s->total_timeout_ns = ms(config, KEY("total_timeout_ms"));
     s->idle_timeout_ns = ms(config, KEY("idle_connection_timeout_ms"));
+    s->resolve_timeout_ns = ms(config, KEY("resolve_timeout_ms"));
+    s->resolve_keep_ns = ms(config, KEY("resolve_keep_ms"));
+    s->resolve_answers_max = (uint32_t)ferry_config_u64(config, KEY("resolve_answers_max"));
     s->window_ops = (uint32_t)ferry_config_u64(config, KEY("window_ops"));
     s->window_bytes = ferry_config_u64(config, KEY("window_bytes"));
     s->chunk_bytes = ferry_config_u64(config, KEY("chunk_bytes"));

@@ -25,8 +25,10 @@ struct hp_session *ferry_hp_session_of_link(struct ferry_list *link)
 
 static void release_leases(struct hp_session *session)
 {
-    for (uint32_t i = session->head; i != session->tail; i++)
+    for (uint32_t i = session->head; i != session->tail; i++) {
         ferry_lease_release(&ferry_hp_session_answer(session, i)->lease);
+        free(ferry_hp_session_answer(session, i)->own);
+    }
     session->head = session->tail;
     if (session->incoming.active)
         ferry_lease_release(&session->incoming.lease);
@@ -42,6 +44,10 @@ static void session_closed(struct hp_session *session)
     ferry_reactor_disarm(ferry_hp_reactor(worker), &session->timer);
     ferry_hp_drop_socket(ferry_hp_reactor(worker), transport->net, &session->io);
     release_leases(session);
+    /* Only now may a successor be told what was applied: no byte of this session lands any more. */
+    if (ferry_hp_answers_end(&transport->answers, session->record, &session->applied,
+                             ferry_now_ns(transport->base.env->clock)))
+        ferry_hp_scan_all(transport);
     ferry_list_remove(&session->link);
     ferry_worker_add_duty(worker->worker, -1);
     free(session);
@@ -92,7 +98,7 @@ static bool busy(const struct hp_session *session)
 {
     return session->codec == HP_CODEC_UNKNOWN || session->incoming.active ||
            session->head != session->tail || session->stage_begin != session->stage_end ||
-           session->state != HP_SESSION_OPEN;
+           session->fencing || session->state != HP_SESSION_OPEN;
 }
 
 static uint64_t due_ns(const struct hp_session *session)
@@ -154,7 +160,7 @@ void ferry_hp_session_pump(struct hp_session *session)
         session_closed(session);
 }
 
-/* A range is being unregistered: a session that still touches it is closed. */
+/* A range is being unregistered: a session that still touches it is closed. So is a predecessor. */
 void ferry_hp_session_scan(struct hp_session *session)
 {
     bool revoked = session->incoming.active && ferry_lease_held(&session->incoming.lease) &&
@@ -167,6 +173,10 @@ void ferry_hp_session_scan(struct hp_session *session)
     }
     if (revoked)
         ferry_hp_session_abort(session, "hp_tcp: its memory was unregistered");
+    if (session->record != NULL && atomic_load(&session->record->doomed))
+        ferry_hp_session_abort(session, "hp_tcp: a successor has taken its place");
+    if (session->fencing && session->state == HP_SESSION_OPEN)
+        ferry_hp_session_fenced(session);
     ferry_hp_session_pump(session);
 }
 

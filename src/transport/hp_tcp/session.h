@@ -13,6 +13,7 @@
 #ifndef FERRY_HP_TCP_SESSION_H
 #define FERRY_HP_TCP_SESSION_H
 
+#include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/internal.h"
 
 enum hp_session_state {
@@ -37,6 +38,7 @@ struct hp_answer {
     const unsigned char *payload;
     uint64_t payload_bytes;
     struct ferry_lease lease;
+    uint8_t *own; /* the whole frame, where it does not fit into `header`; malloc'd */
 };
 
 /* A WRITE whose body is arriving. With no lease the body is thrown away and `refusal` answered. */
@@ -59,8 +61,9 @@ struct hp_session {
     enum hp_session_state state;
     enum hp_codec codec;
     bool greeted;
-    bool ended; /* the peer sent its last byte */
-    bool bulk;  /* the latest WRITE was large: stop staging where the next body begins */
+    bool fencing; /* the greeting waits for the end of its predecessor; nothing is read or said */
+    bool ended;   /* the peer sent its last byte */
+    bool bulk;    /* the latest WRITE was large: stop staging where the next body begins */
     struct ferry_io io;
     struct ferry_op rx;
     struct ferry_op tx;
@@ -70,6 +73,12 @@ struct hp_session {
     uint64_t rx_progress_seen;
     uint64_t session_id;
     uint64_t linger_left;
+    /* resolution: what the greeting said, what was applied, and the table's record of both */
+    struct ferry_hello hello;
+    uint64_t features; /* in force */
+    struct hp_record *record;
+    bool answering; /* a list of verdicts is on its way out: one at a time */
+    struct hp_applied applied;
     /* receive */
     bool rx_direct;
     uint32_t stage_begin;
@@ -102,6 +111,8 @@ void ferry_hp_session_finish(struct hp_session *session);
 /* session_rx.c */
 void ferry_hp_session_receive(struct hp_session *session);
 void ferry_hp_session_parse(struct hp_session *session);
+/* The predecessor may have ended: if so, greet and go on. */
+void ferry_hp_session_fenced(struct hp_session *session);
 
 /* session_tx.c: the answers of both codecs; each takes a free slot (given: not full) */
 void ferry_hp_session_send(struct hp_session *session);
@@ -109,6 +120,10 @@ void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint6
                           uint64_t length, struct ferry_lease *lease);
 void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length);
 void ferry_hp_answer_hello(struct hp_session *session);
+/* A RESOLVE_REPLY of @count entries at @list; takes over @frame, which has the list in its place.
+ */
+void ferry_hp_answer_resolve(struct hp_session *session, uint64_t request_id, uint32_t count,
+                             uint8_t *frame);
 /* @fatal: the stream ends with it. */
 void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
                               enum ferry_v1_status status);

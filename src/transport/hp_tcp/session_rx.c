@@ -5,14 +5,15 @@
  * is received straight into registered memory. Every number from the wire is checked against the
  * registry before it becomes an address. The order of checks and answers is the published server's.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "transport/hp_tcp/session.h"
 
-/* A request header of ours has no extensions; one that claims more is refused. */
-#define REQUEST_HEADER_MAX 1024u
+/* The longest request header that is taken: a question about the largest window there is. */
+#define REQUEST_HEADER_MAX 4096u
 
 static uint32_t stage_have(const struct hp_session *session)
 {
@@ -100,6 +101,8 @@ static void body_complete(struct hp_session *session)
         return;
     }
     atomic_fetch_add_explicit(&session->worker->served_bytes, in.length, memory_order_relaxed);
+    if (session->record != NULL)
+        ferry_hp_applied_add(&session->applied, in.request_id);
     ferry_hp_answer_write(session, in.request_id, in.length);
 }
 
@@ -159,15 +162,73 @@ static void read_v1(struct hp_session *session)
 
 /* ---- ferry's own frames ---- */
 
-static void hello(struct hp_session *session)
+/*
+ * The predecessor can touch memory no more, or there was none: now there is a session. Nothing was
+ * read behind the greeting, and nothing is served before its answer is queued.
+ */
+static void greet(struct hp_session *session)
 {
     struct hp_transport *transport = session->worker->transport;
 
     do {
         session->session_id = ferry_random_u64(transport->base.env->random);
     } while (session->session_id == 0);
+    session->fencing = false;
     session->greeted = true;
+    session->features = session->hello.features & HP_FEATURES;
+    if ((session->features & FERRY_FEATURE_RESOLVE) != 0)
+        session->record = ferry_hp_answers_begin(&transport->answers, session->session_id,
+                                                 &session->hello);
     ferry_hp_answer_hello(session);
+}
+
+void ferry_hp_session_fenced(struct hp_session *session)
+{
+    struct hp_transport *transport = session->worker->transport;
+
+    if (ferry_hp_answers_fence(&transport->answers, &session->hello) != HP_FENCE_DONE)
+        return;
+    greet(session);
+    ferry_hp_session_parse(session);
+}
+
+static void hello(struct hp_session *session, const struct ferry_hello *hello)
+{
+    struct hp_transport *transport = session->worker->transport;
+
+    session->hello = *hello;
+    if (hello->predecessor_session_id == 0 ||
+        ferry_hp_answers_fence(&transport->answers, hello) == HP_FENCE_DONE) {
+        greet(session);
+        return;
+    }
+    /* Its worker closes it; the scan that its end causes comes back to this session. */
+    session->fencing = true;
+    ferry_hp_scan_all(transport);
+}
+
+/* What became of requests of the predecessor? It has ended, else this session were not greeted. */
+static void resolve(struct hp_session *session, const struct ferry_frame *frame)
+{
+    struct hp_transport *transport = session->worker->transport;
+    uint32_t count = frame->list.count;
+    uint8_t *reply = NULL;
+    enum ferry_frame_status status = FERRY_FRAME_BUSY;
+
+    if (!session->answering)
+        reply = malloc(FERRY_FRAME_LIST_OFFSET + count * FERRY_RESOLVE_REPLY_SIZE);
+    if (reply != NULL) {
+        status = FERRY_FRAME_UNKNOWN_SESSION;
+        if (ferry_hp_answers_resolve(&transport->answers, &session->hello, &frame->list,
+                                     ferry_now_ns(transport->base.env->clock),
+                                     reply + FERRY_FRAME_LIST_OFFSET)) {
+            ferry_hp_answer_resolve(session, frame->request_id, count, reply);
+            return;
+        }
+        free(reply);
+    }
+    ferry_hp_answer_frame_error(session, FERRY_FRAME_RESOLVE_REPLY, frame->request_id,
+                                (uint16_t)status, false);
 }
 
 static void fatal_frame(struct hp_session *session, const struct ferry_frame *frame,
@@ -181,6 +242,8 @@ static void fatal_frame(struct hp_session *session, const struct ferry_frame *fr
         request_id = 0;
     } else if (frame->type == FERRY_FRAME_WRITE) {
         type = FERRY_FRAME_WRITE_REPLY;
+    } else if (frame->type == FERRY_FRAME_RESOLVE) {
+        type = FERRY_FRAME_RESOLVE_REPLY;
     }
     note_refusal(session, why);
     ferry_hp_answer_frame_error(session, type, request_id, (uint16_t)status, true);
@@ -214,7 +277,7 @@ static void handle_frame(struct hp_session *session, const struct ferry_frame *f
 {
     if (!session->greeted) {
         if (frame->type == FERRY_FRAME_HELLO)
-            hello(session);
+            hello(session, &frame->hello);
         else
             fatal_frame(session, frame, FERRY_FRAME_BAD_REQUEST, "no greeting came first");
         return;
@@ -223,6 +286,13 @@ static void handle_frame(struct hp_session *session, const struct ferry_frame *f
     case FERRY_FRAME_READ:
     case FERRY_FRAME_WRITE:
         request_frame(session, frame);
+        break;
+    case FERRY_FRAME_RESOLVE:
+        if ((session->features & FERRY_FEATURE_RESOLVE) != 0)
+            resolve(session, frame);
+        else
+            fatal_frame(session, frame, FERRY_FRAME_UNSUPPORTED,
+                        "a feature that was not agreed on");
         break;
     case FERRY_FRAME_CREDIT:
         break;
@@ -274,6 +344,8 @@ static bool decide_codec(struct hp_session *session)
 /* False: nothing more can be done with what is staged. */
 static bool parse_one(struct hp_session *session)
 {
+    if (session->fencing)
+        return false;
     if (session->incoming.active) {
         if (stage_have(session) == 0)
             return false;
@@ -363,7 +435,8 @@ void ferry_hp_session_receive(struct hp_session *session)
     session->rx_direct = false;
     if (session->state == HP_SESSION_LINGERING) {
         aim_at_sink(session, HP_SINK_BYTES);
-    } else if (session->state != HP_SESSION_OPEN || ferry_hp_session_full(session)) {
+    } else if (session->state != HP_SESSION_OPEN || ferry_hp_session_full(session) ||
+               (session->fencing && stage_have(session) == HP_STAGE_BYTES)) {
         return;
     } else if (in->active && in->left > HP_COPY_MAX && stage_have(session) == 0) {
         session->rx_direct = true;

@@ -4,6 +4,7 @@
  * vectored call, payload straight from registered memory. The lease of a READ goes when its last
  * byte has been taken by the kernel.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -23,6 +24,7 @@ static struct hp_answer *take_slot(struct hp_session *session)
     answer->payload = NULL;
     answer->payload_bytes = 0;
     answer->lease = (struct ferry_lease){0};
+    answer->own = NULL;
     return answer;
 }
 
@@ -98,6 +100,7 @@ void ferry_hp_answer_hello(struct hp_session *session)
     struct ferry_frame frame = {
         .type = FERRY_FRAME_HELLO_REPLY,
         .hello_reply = {.session_id = session->session_id,
+                        .features = session->features,
                         .max_transfer_bytes = transport->settings.max_transfer_bytes,
                         .window_bytes = transport->settings.window_bytes,
                         .window_ops = HP_REPLIES},
@@ -105,6 +108,26 @@ void ferry_hp_answer_hello(struct hp_session *session)
 
     memcpy(frame.hello_reply.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
     put_frame(session, take_slot(session), &frame);
+}
+
+void ferry_hp_answer_resolve(struct hp_session *session, uint64_t request_id, uint32_t count,
+                             uint8_t *frame)
+{
+    struct hp_answer *answer = take_slot(session);
+    struct ferry_frame reply = {
+        .type = FERRY_FRAME_RESOLVE_REPLY,
+        .request_id = request_id,
+        .list = {frame + FERRY_FRAME_LIST_OFFSET, count},
+    };
+    size_t size = FERRY_FRAME_LIST_OFFSET + (size_t)count * FERRY_RESOLVE_REPLY_SIZE;
+
+    size = ferry_frame_encode(frame, size, &reply);
+    FERRY_ASSERT(size > 0); /* the ids were decoded in order */
+    answer->own = frame;
+    answer->header_bytes = 0;
+    answer->payload = frame;
+    answer->payload_bytes = size;
+    session->answering = true;
 }
 
 static uint32_t gather(struct hp_session *session)
@@ -153,9 +176,15 @@ static void advance(struct hp_session *session, uint64_t left)
         session->head++;
         session->request_ns = session->progress_ns;
         atomic_fetch_add_explicit(&session->worker->served_ops, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&session->worker->served_bytes, answer->payload_bytes,
-                                  memory_order_relaxed);
+        if (answer->own == NULL)
+            atomic_fetch_add_explicit(&session->worker->served_bytes, answer->payload_bytes,
+                                      memory_order_relaxed);
         ferry_lease_release(&answer->lease);
+        if (answer->own != NULL) {
+            free(answer->own);
+            answer->own = NULL;
+            session->answering = false;
+        }
     }
 }
 

@@ -149,7 +149,7 @@ void ferry_hp_worker_post_scan(struct hp_worker *worker)
         ferry_worker_post(worker->worker, &worker->scan_job, false);
 }
 
-static void scan_all(struct hp_transport *transport)
+void ferry_hp_scan_all(struct hp_transport *transport)
 {
     for (uint32_t i = 0; i < transport->worker_count; i++)
         ferry_hp_worker_post_scan(&transport->workers[i]);
@@ -158,7 +158,7 @@ static void scan_all(struct hp_transport *transport)
 /* A name look-up ended somewhere. */
 static void on_resolved(void *arg)
 {
-    scan_all(arg);
+    ferry_hp_scan_all(arg);
 }
 
 static void hp_cancel(struct ferry_transport *base, struct ferry_xfer *xfer)
@@ -166,7 +166,7 @@ static void hp_cancel(struct ferry_transport *base, struct ferry_xfer *xfer)
     /* The flow may have ended already and belong to another request: the scan finds it by the mark
      * that the runtime put on the xfer. */
     (void)xfer;
-    scan_all(ferry_hp_of(base));
+    ferry_hp_scan_all(ferry_hp_of(base));
 }
 
 /* ---- revoke ---- */
@@ -207,7 +207,7 @@ static enum ferry_status scan_and_wait(struct hp_transport *transport, uint64_t 
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < transport->worker_count; i++)
             before[i] = atomic_load(&transport->workers[i].scans_done);
-        scan_all(transport);
+        ferry_hp_scan_all(transport);
         while (!scanned(transport, before)) {
             uint32_t word = atomic_load(&transport->scan_word);
 
@@ -293,6 +293,7 @@ static void destroy(struct hp_transport *transport)
         ferry_registry_reader_fini(&worker->reader);
         free(worker->sink);
     }
+    ferry_hp_answers_fini(&transport->answers);
     ferry_pool_fini(&transport->flows);
     ferry_config_destroy(transport->config);
     pthread_mutex_destroy(&transport->mutex);
@@ -364,6 +365,8 @@ static enum ferry_status create(const struct ferry_transport_env *env,
     if (status == FERRY_OK)
         status = ferry_hp_settings_read(transport->config, &transport->settings);
     if (status == FERRY_OK) {
+        ferry_hp_answers_init(&transport->answers, transport->settings.resolve_answers_max,
+                              transport->settings.resolve_keep_ns);
         transport->admission.tasks_max = transport->settings.max_outstanding_tasks;
         transport->admission.bytes_max = transport->settings.max_outstanding_bytes;
         transport->workers = calloc(transport->settings.worker_count, sizeof(*transport->workers));
@@ -401,7 +404,7 @@ static void hp_quiesce(struct ferry_transport *base)
 
     atomic_store(&transport->admission.closed, true);
     atomic_store(&transport->closing, 1);
-    scan_all(transport);
+    ferry_hp_scan_all(transport);
     wait_for_none(transport, &transport->live, "connections");
     wait_for_none(transport, &transport->admission.tasks, "tasks");
     /* A worker may be between the last count and the call that tells the end: a job after it is
