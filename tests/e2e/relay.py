@@ -16,7 +16,7 @@ import time
 
 V1_MAGIC, FERRY_MAGIC = b"MCTP", b"FRRY"
 V1_REQUEST, V1_RESPONSE, FERRY_FIXED = 48, 32, 64
-FERRY_WRITE, FERRY_READ_REPLY = 4, 5
+FERRY_READ, FERRY_WRITE, FERRY_READ_REPLY = 3, 4, 5
 
 
 class Splitter:
@@ -153,12 +153,14 @@ class Relay:
     """Listens on loopback and passes each connection on to one address.
 
     make_filter makes the filter of each direction; make_back, if given, the one of what the target says.
+    A filter learns the connection's source and destination address as its `path`.
     """
 
-    def __init__(self, target, make_filter=Forward, make_back=None, family=socket.AF_INET):
+    def __init__(self, target, make_filter=Forward, make_back=None, family=socket.AF_INET, host=None):
         self.target, self.make_filter, self.make_back = target, make_filter, make_back or make_filter
         self.filters, self.sockets, self.lock = [], [], threading.Lock()
-        self.listener = socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family)
+        host = host or ("::1" if family == socket.AF_INET6 else "127.0.0.1")
+        self.listener = socket.create_server((host, 0), family=family)
         self.host, self.port = self.listener.getsockname()[:2]
         self.closing = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -172,7 +174,7 @@ class Relay:
                 if self.closing:
                     return
                 continue
-            reads = set()
+            reads, path = set(), (near.getpeername()[0], near.getsockname()[0])
             for one in (near, far):
                 one.settimeout(None)
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -180,6 +182,7 @@ class Relay:
                 self.sockets += [near, far]
             for source, sink, forward in ((near, far, True), (far, near, False)):
                 used = self.make_filter() if forward else self.make_back()
+                used.path = path
                 self.filters.append(used)
                 threading.Thread(target=self._pump, args=(source, sink, used, Splitter(forward, reads)),
                                  daemon=True).start()
@@ -229,13 +232,14 @@ class Relay:
 
 
 class RelayedPeer:
-    """A control address that shows a peer's document with the relay's data port in it."""
+    """A control address that shows a peer's document with the relays' data ports in it, one relay a rail."""
 
     def __init__(self, name, make_filter=Forward, make_back=None):
         self.upstream = name
         document = json.loads(self._fetch("GET", "/v1/segment")[1])
-        endpoint = self._attribute(document)["endpoints"][0]
-        self.relay = Relay((endpoint["host"], endpoint["port"]), make_filter, make_back)
+        self.relays = [Relay((e["host"], e["port"]), make_filter, make_back, host=e["host"])
+                       for e in self._attribute(document)["endpoints"]]
+        self.relay = self.relays[0]
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -265,7 +269,7 @@ class RelayedPeer:
 
     @property
     def filters(self):
-        return self.relay.filters
+        return [f for one in self.relays for f in one.filters]
 
     def _attribute(self, document):
         for _, text in document["detail"]["transport_attrs"]:
@@ -279,7 +283,7 @@ class RelayedPeer:
         for pair in document["detail"]["transport_attrs"]:
             if "tent_hp_tcp" in pair[1]:
                 attribute = json.loads(pair[1])
-                attribute["endpoints"] = [{"host": self.relay.host, "port": self.relay.port}]
+                attribute["endpoints"] = [{"host": r.host, "port": r.port} for r in self.relays]
                 pair[1] = json.dumps(attribute)
         return json.dumps(document).encode()
 
@@ -296,4 +300,5 @@ class RelayedPeer:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-        self.relay.close()
+        for one in self.relays:
+            one.close()

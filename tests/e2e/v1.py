@@ -109,21 +109,24 @@ class Server:
 
     An instance's `answer` may be replaced to misbehave: it gets (status, request id, committed) and
     returns the bytes to send, or None to send nothing and close. `refuse_with` is a status that every
-    request is refused with; `cut_reads_at` ends the stream after so many bytes of a READ's payload.
+    request is refused with; `cut_reads_at` ends the stream after so many bytes of a READ's payload. `by_rail` keeps what was asked
+    for, by (source, destination) address of the connection.
     """
 
     @staticmethod
     def answer(status, request_id, committed):
         return RESPONSE.pack(MAGIC, VERSION, status, request_id, committed, 0)
 
-    def __init__(self, buffers, max_transfer_bytes=1 << 30, host="127.0.0.1"):
+    def __init__(self, buffers, max_transfer_bytes=1 << 30, host="127.0.0.1", rails=()):
         self.buffers, self.max_transfer_bytes = buffers, max_transfer_bytes
         self.incarnation = "%032x" % random.SystemRandom().getrandbits(128)
         self.refuse_with, self.documents_shown, self.cut_reads_at = OK, 0, None
         self.requests, self.connections, self.lock = [], 0, threading.Lock()
         self.open = []
-        self.listener = socket.create_server((host, 0))
-        self.host, self.port = self.listener.getsockname()[:2]
+        # With rails it listens everywhere, as published, and shows each of them as an endpoint.
+        self.rails, self.by_rail = list(rails), {}
+        self.listener = socket.create_server(("0.0.0.0" if rails else host, 0))
+        self.host, self.port = host, self.listener.getsockname()[1]
         self.closing = False
         threading.Thread(target=self._accept, daemon=True).start()
         self._serve_control()
@@ -166,6 +169,8 @@ class Server:
             return self._reply(sock, undecodable, 0, 0)
         with self.lock:
             self.requests.append((opcode, request_id, address, length))
+            self.by_rail.setdefault((sock.getpeername()[0], sock.getsockname()[0]), []).append(
+                (opcode, address, length))
         if length > self.max_transfer_bytes:
             return self._reply(sock, BAD_LENGTH, request_id, 0)
         status, buffer = self._lease(opcode, registration, address, length)
@@ -219,8 +224,9 @@ class Server:
                     "transport_attrs": [[TRANSPORT_ID, attribute(b)]], "rkey": [], "shm_path": "",
                     "mnnvl_handle": "", "internal": False} for b in self.buffers],
                 "transport_attrs": [[TRANSPORT_ID, json.dumps({
-                    "endpoints": [{"host": self.host, "port": self.port}], "incarnation": self.incarnation,
-                    "max_transfer_bytes": self.max_transfer_bytes, "protocol": "tent_hp_tcp", "version": 1})]],
+                    "endpoints": [{"host": h, "port": self.port} for h in self.rails or [self.host]],
+                    "incarnation": self.incarnation, "max_transfer_bytes": self.max_transfer_bytes,
+                    "protocol": "tent_hp_tcp", "version": 1})]],
             },
         }
 

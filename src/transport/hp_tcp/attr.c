@@ -18,7 +18,7 @@
 
 #define PROTOCOL     "tent_hp_tcp"
 #define ATTR_VERSION 1
-#define TEXT_MAX     4096
+#define TEXT_MAX     (32u * 1024u) /* all rails, each with the longest host name, take 19 KiB */
 
 static const char *const permission_names[] = {
     [FERRY_PERMISSION_READ_ONLY] = "global_read_only",
@@ -31,18 +31,30 @@ static bool put_common(struct json_object *object)
            ferry_json_put_u64(object, "version", ATTR_VERSION);
 }
 
-static struct json_object *endpoint_list(const char *host, uint16_t port)
+static bool append_endpoint(struct json_object *list, const char *host, uint16_t port)
 {
-    struct json_object *list = json_object_new_array();
     struct json_object *endpoint = json_object_new_object();
 
-    if (list == NULL || endpoint == NULL || !ferry_json_put_string(endpoint, "host", host) ||
+    if (endpoint == NULL || !ferry_json_put_string(endpoint, "host", host) ||
         !ferry_json_put_u64(endpoint, "port", port)) {
         json_object_put(endpoint);
-        json_object_put(list);
-        return NULL;
+        return false;
     }
-    if (!ferry_json_append(list, endpoint)) {
+    return ferry_json_append(list, endpoint);
+}
+
+/* One endpoint a rail, in the order of the rails, all with the port of the listener. */
+static struct json_object *endpoint_list(const struct hp_transport *transport)
+{
+    const struct ferry_hp_settings *settings = &transport->settings;
+    struct json_object *list = json_object_new_array();
+    bool complete = list != NULL;
+
+    for (uint32_t i = 0; complete && i < settings->rail_count; i++)
+        complete = append_endpoint(list, settings->rails[i], transport->port);
+    if (complete && settings->rail_count == 0)
+        complete = append_endpoint(list, transport->advertise_host, transport->port);
+    if (!complete) {
         json_object_put(list);
         return NULL;
     }
@@ -78,14 +90,12 @@ enum ferry_status ferry_hp_describe(struct ferry_transport *base, char **attr_ou
 {
     struct hp_transport *transport = ferry_hp_of(base);
     struct json_object *object = json_object_new_object();
-    bool complete = object != NULL &&
-                    ferry_json_put(object, "endpoints",
-                                   endpoint_list(transport->advertise_host, transport->port)) &&
-                    ferry_json_put(object, "ferry", ferry_mark()) &&
-                    ferry_json_put_string(object, "incarnation", base->env->incarnation) &&
-                    ferry_json_put_u64(object, "max_transfer_bytes",
-                                       transport->settings.max_transfer_bytes) &&
-                    put_common(object);
+    bool complete =
+        object != NULL && ferry_json_put(object, "endpoints", endpoint_list(transport)) &&
+        ferry_json_put(object, "ferry", ferry_mark()) &&
+        ferry_json_put_string(object, "incarnation", base->env->incarnation) &&
+        ferry_json_put_u64(object, "max_transfer_bytes", transport->settings.max_transfer_bytes) &&
+        put_common(object);
 
     return finish(object, complete, attr_out);
 }
@@ -119,7 +129,6 @@ static enum ferry_status check_common(const struct ferry_json *root)
     return ferry_json_u64(root, "version", ATTR_VERSION, ATTR_VERSION, &version);
 }
 
-/* The first endpoint; each of them is checked. */
 static enum ferry_status read_endpoints(const struct ferry_json *root, struct hp_segment_attr *attr)
 {
     struct ferry_json list;
@@ -129,27 +138,28 @@ static enum ferry_status read_endpoints(const struct ferry_json *root, struct hp
     if (status != FERRY_OK)
         return status;
     count = ferry_json_len(&list);
-    if (count == 0)
-        return ferry_json_fail(&list, "expected at least one endpoint");
+    if (count == 0 || count > FERRY_HP_RAILS_MAX)
+        return ferry_json_fail(&list, "expected 1 to %u endpoints, found %zu", FERRY_HP_RAILS_MAX,
+                               count);
     for (size_t i = 0; i < count; i++) {
+        struct hp_endpoint_attr *endpoint = &attr->endpoints[i];
         struct ferry_json item = ferry_json_item(&list, i);
         const char *host;
         uint64_t port;
 
         status = ferry_json_as_object(&item);
         if (status == FERRY_OK)
-            status = ferry_json_string(&item, "host", sizeof(attr->host) - 1, &host);
+            status = ferry_json_string(&item, "host", sizeof(endpoint->host) - 1, &host);
         if (status == FERRY_OK)
             status = ferry_json_u64(&item, "port", 1, 65535, &port);
         if (status != FERRY_OK)
             return status;
         if (host[0] == '\0')
             return ferry_json_fail(&item, "host is empty");
-        if (i == 0) {
-            memcpy(attr->host, host, strlen(host) + 1);
-            attr->port = (uint16_t)port;
-        }
+        memcpy(endpoint->host, host, strlen(host) + 1);
+        endpoint->port = (uint16_t)port;
     }
+    attr->endpoint_count = (uint32_t)count;
     return FERRY_OK;
 }
 

@@ -9,18 +9,21 @@
 #include "base/assert.h"
 #include "transport/hp_tcp/internal.h"
 
-bool ferry_hp_flow_claim(struct hp_flow *flow, uint32_t *chunk_out)
+bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out)
 {
+    struct hp_flow *flow = ref->flow;
     uint32_t chunk;
 
-    if (atomic_load_explicit(&flow->stopped, memory_order_relaxed))
-        return false;
     /* Look before adding, so that the counter cannot wrap however often lanes ask. */
-    if (atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count)
+    if (ferry_hp_ref_spent(ref))
         return false;
     chunk = atomic_fetch_add_explicit(&flow->next_chunk, 1, memory_order_relaxed);
     if (chunk >= flow->chunk_count)
         return false;
+    if (flow->dealt) {
+        chunk = (uint32_t)(ref - flow->refs);
+        ref->dealt_out = true;
+    }
     /* The caller's ref holds the flow, so this cannot be the first hold. */
     atomic_fetch_add_explicit(&flow->holds, 1, memory_order_relaxed);
     *chunk_out = chunk;
@@ -49,7 +52,7 @@ void ferry_hp_ref_leave(struct hp_ref *ref)
 {
     struct hp_flow *flow = ref->flow;
 
-    FERRY_DASSERT(ferry_hp_flow_claimed(flow) || atomic_load(&flow->stopped));
+    FERRY_DASSERT(ferry_hp_ref_spent(ref) || ferry_hp_flow_claimed(flow));
     atomic_fetch_sub_explicit(&flow->refs_left, 1, memory_order_relaxed);
     ferry_list_remove(&ref->link);
     ferry_hp_flow_drop(flow);
@@ -63,7 +66,7 @@ void ferry_hp_ref_give_up(struct hp_ref *ref, enum ferry_status status, int32_t 
     bool last = atomic_fetch_sub(&flow->refs_left, 1) == 1;
 
     ferry_list_remove(&ref->link);
-    if (!ferry_hp_flow_claimed(flow) && (last || status == FERRY_ERR_CLOSING))
+    if (!ferry_hp_ref_spent(ref) && (last || flow->dealt || status == FERRY_ERR_CLOSING))
         ferry_hp_flow_fail(flow, status, native, where);
     ferry_hp_flow_drop(flow);
 }

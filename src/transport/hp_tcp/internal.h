@@ -46,7 +46,7 @@ struct hp_worker;
 #define HP_RECV_STEP                                                                               \
     (256u * 1024u) /* a direct receive completes with at least this or the rest                    \
                     */
-#define HP_FLOW_REFS_MAX 8u
+#define HP_FLOW_REFS_MAX FERRY_HP_SLICES_MAX
 /* Features of ferry's frames that this version offers and grants. */
 #define HP_FEATURES FERRY_FEATURE_RESOLVE
 #define HP_IOV_MAX  128u
@@ -130,8 +130,8 @@ struct hp_worker {
     struct ferry_list sessions;          /* hp_session.link */
     struct ferry_list dirty;             /* hp_lane.dirty_link: pump before the job ends */
     struct ferry_timer deadline_timer;
-    struct hp_listener *listener; /* on worker 0 */
-    uint8_t *sink;                /* bytes nobody wants are received here */
+    struct ferry_list listeners; /* hp_listener.link; on worker 0 */
+    uint8_t *sink;               /* bytes nobody wants are received here */
     /* the scan job: posted by cancel and revoke, at most one in the inbox */
     struct ferry_job scan_job;
     _Atomic bool scan_posted;
@@ -171,6 +171,21 @@ void ferry_hp_live_drop(struct hp_transport *transport);
 
 /* ---- peers and lanes ---- */
 
+/* An address at which a peer listens, as published. */
+struct hp_endpoint {
+    char *host;
+    uint16_t port;
+};
+
+/* A pair of a local and a remote address, on which lanes run. */
+struct hp_rail {
+    /* immutable */
+    uint32_t index;
+    uint32_t local_index;               /* in the settings' rails, if there are any */
+    struct ferry_socket_address source; /* len 0: the host chooses */
+    const struct hp_endpoint *endpoint;
+};
+
 /* One incarnation of a peer as published: where it listens and what it speaks. */
 struct hp_peer {
     struct ferry_list link; /* in transport->peers */
@@ -181,8 +196,11 @@ struct hp_peer {
     char *name;
     uint8_t incarnation[FERRY_INCARNATION_SIZE];
     bool speaks_ferry;
-    char *host; /* the first endpoint; more come with rails */
-    uint16_t port;
+    struct hp_endpoint *endpoints; /* as published, in that order */
+    uint32_t endpoint_count;
+    struct hp_rail *rails; /* lane i runs on rail i modulo their number */
+    uint32_t rail_count;
+    bool rails_differ; /* v1: the number of rails on the two sides is not the same */
     _Atomic uint32_t next_lane;
     uint32_t lane_count;
     struct hp_lane *lanes;
@@ -223,6 +241,7 @@ struct hp_ref {
     struct ferry_list link;     /* in the lane's queue */
     struct hp_flow *flow;
     struct hp_lane *lane;
+    bool dealt_out; /* of a dealt flow: its slice is claimed */
 };
 
 struct hp_flow {
@@ -232,6 +251,8 @@ struct hp_flow {
     uint64_t registration_id;
     uint64_t chunk_bytes;
     uint32_t chunk_count;
+    bool dealt; /* slicing: static. Ref i has chunk i; the first chunks share out what is left over
+                 */
     uint32_t ref_count;
     /* any thread, atomic */
     _Atomic uint32_t next_chunk; /* claims; may run past chunk_count */
@@ -262,15 +283,34 @@ void ferry_hp_ref_give_up(struct hp_ref *ref, enum ferry_status status, int32_t 
                           const char *where);
 /* Give one hold back; the last one ends the xfer and frees the flow. */
 void ferry_hp_flow_drop(struct hp_flow *flow);
+/* Nothing is left to claim through this ref. */
+static inline bool ferry_hp_ref_spent(const struct hp_ref *ref)
+{
+    return atomic_load_explicit(&ref->flow->stopped, memory_order_relaxed) ||
+           (ref->flow->dealt ? ref->dealt_out : ferry_hp_flow_claimed(ref->flow));
+}
 /* Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
  * hold. */
-bool ferry_hp_flow_claim(struct hp_flow *flow, uint32_t *chunk_out);
+bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out);
+/* Bytes that the chunks of a dealt flow leave over when all are equally long. */
+static inline uint64_t ferry_hp_flow_rest(const struct hp_flow *flow)
+{
+    return flow->xfer->length - flow->chunk_bytes * flow->chunk_count;
+}
 static inline uint64_t ferry_hp_flow_chunk_offset(const struct hp_flow *flow, uint32_t chunk)
 {
-    return (uint64_t)chunk * flow->chunk_bytes;
+    uint64_t offset = (uint64_t)chunk * flow->chunk_bytes;
+    uint64_t rest;
+
+    if (!flow->dealt)
+        return offset;
+    rest = ferry_hp_flow_rest(flow);
+    return offset + (chunk < rest ? chunk : rest);
 }
 static inline uint64_t ferry_hp_flow_chunk_length(const struct hp_flow *flow, uint32_t chunk)
 {
+    if (flow->dealt)
+        return flow->chunk_bytes + (chunk < ferry_hp_flow_rest(flow) ? 1 : 0);
     /* The last one takes what is left, which may be a little more than the others have. */
     if (chunk + 1 == flow->chunk_count)
         return flow->xfer->length - ferry_hp_flow_chunk_offset(flow, chunk);
@@ -326,6 +366,7 @@ struct hp_lane_stats {
 struct hp_lane {
     /* immutable */
     struct hp_peer *peer;
+    struct hp_rail *rail;
     struct hp_worker *worker;
     uint32_t index;
     /* holder of the worker's baton only */
@@ -438,15 +479,14 @@ void ferry_hp_lane_touch_timer(struct hp_lane *lane);
 
 /* ---- server ---- */
 
-struct hp_listener;
-
-enum ferry_status ferry_hp_listener_open(struct hp_worker *worker, const char *host, uint16_t port,
-                                         struct hp_listener **listener_out);
-/* Begin to accept, on the worker. */
-void ferry_hp_listener_start(struct hp_listener *listener);
-uint16_t ferry_hp_listener_port(const struct hp_listener *listener);
-/* On the worker; the object is freed when its I/O has retired. */
-void ferry_hp_listener_close(struct hp_listener *listener);
+/*
+ * Listen at every rail, or at @host where there are none, all at one port; accept on @worker. Text
+ * with an error names the address. Nothing stays after a failure.
+ */
+enum ferry_status ferry_hp_listeners_open(struct hp_worker *worker, const char *host,
+                                          uint16_t *port_out);
+/* On the worker; the objects are freed when their I/O has retired. */
+void ferry_hp_listeners_close(struct hp_worker *worker);
 
 /* A connection was accepted: hand it to the next worker. Takes the descriptor. */
 void ferry_hp_session_accept(struct hp_transport *transport, int fd);
@@ -459,9 +499,14 @@ struct hp_session *ferry_hp_session_of_link(struct ferry_list *link);
 void ferry_hp_report(struct ferry_transport *transport, struct json_object *object);
 
 /* attr.c: the published attributes */
-struct hp_segment_attr {
+struct hp_endpoint_attr {
     char host[256];
     uint16_t port;
+};
+
+struct hp_segment_attr {
+    struct hp_endpoint_attr endpoints[FERRY_HP_RAILS_MAX];
+    uint32_t endpoint_count;
     uint8_t incarnation[FERRY_INCARNATION_SIZE];
     uint64_t max_transfer_bytes;
     bool speaks_ferry; /* the extra key "ferry" names a frame version we know */

@@ -421,6 +421,7 @@ void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t ind
                         struct hp_worker *worker)
 {
     lane->peer = peer;
+    lane->rail = &peer->rails[index % peer->rail_count];
     lane->worker = worker;
     lane->index = index;
     lane->io.fd = -1;

@@ -41,7 +41,7 @@ static void give_up(struct hp_lane *lane, int err)
     enum ferry_status status = FERRY_ERR_PATH_DOWN;
     const char *where = "hp_tcp: cannot connect";
 
-    ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->peer->host,
+    ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->rail->endpoint->host,
                               lane->attempts_text);
     if (err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == ENXIO) {
         status = FERRY_ERR_PEER_GONE;
@@ -79,7 +79,7 @@ void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
         lane->attempt_error = err;
     if (lane->state == HP_LANE_GREETING) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u accepted a connection and does not greet",
-                                  lane->peer->host, lane->peer->port);
+                                  lane->rail->endpoint->host, lane->rail->endpoint->port);
         ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
                             "hp_tcp: the peer did not greet within progress_timeout_ms");
         return;
@@ -160,9 +160,9 @@ void ferry_hp_lane_established(struct hp_lane *lane)
     lane->barren++;
     lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     atomic_fetch_add_explicit(&lane->stats.connects, 1, memory_order_relaxed);
-    ferry_debug("hp_tcp", "lane ready: peer=%s host=%s port=%u lane=%u frames=%s", lane->peer->name,
-                lane->peer->host, lane->peer->port, lane->index,
-                lane->peer->speaks_ferry ? "ferry" : "v1");
+    ferry_debug("hp_tcp", "lane ready: peer=%s host=%s port=%u lane=%u rail=%u frames=%s",
+                lane->peer->name, lane->rail->endpoint->host, lane->rail->endpoint->port,
+                lane->index, lane->rail->index, lane->peer->speaks_ferry ? "ferry" : "v1");
 }
 
 /*
@@ -197,23 +197,39 @@ static void on_connected(struct ferry_op *tx, int64_t result)
     ferry_hp_worker_flush(worker);
 }
 
+/* A socket that leaves from the lane's rail; 0 or an errno. */
+static int open_socket(struct hp_lane *lane, int family, int *fd_out)
+{
+    struct ferry_net *net = lane->peer->transport->net;
+    const struct ferry_socket_address *source = &lane->rail->source;
+    enum ferry_status status = ferry_net_open(net, family, fd_out);
+    int err = 0;
+
+    if (status != FERRY_OK)
+        return status == FERRY_ERR_LIMIT ? EMFILE : ENOBUFS;
+    if (ferry_net_set_nodelay(net, *fd_out) != FERRY_OK)
+        err = ENOBUFS;
+    else if (source->len > 0 && ferry_net_bind(net, *fd_out, (const struct sockaddr *)&source->addr,
+                                               source->len) != FERRY_OK)
+        err = EADDRNOTAVAIL; /* the rail's address has gone from this host */
+    if (err != 0)
+        ferry_net_close(net, *fd_out, false);
+    return err;
+}
+
 static void try_next_address(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
     struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
     const struct ferry_socket_address *to = &lane->addrs[lane->addr_next++];
-    enum ferry_status status;
     int fd = -1;
+    int err;
 
     ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
     lane->attempt_error = 0;
-    status = ferry_net_open(transport->net, to->addr.ss_family, &fd);
-    if (status == FERRY_OK)
-        status = ferry_net_set_nodelay(transport->net, fd);
-    if (status != FERRY_OK) {
-        if (fd >= 0)
-            ferry_net_close(transport->net, fd, false);
-        ferry_hp_lane_attempt_failed(lane, status == FERRY_ERR_LIMIT ? EMFILE : ENOBUFS);
+    err = open_socket(lane, to->addr.ss_family, &fd);
+    if (err != 0) {
+        ferry_hp_lane_attempt_failed(lane, err);
         return;
     }
     if (ferry_reactor_attach(reactor, &lane->io, fd) != FERRY_OK) {
@@ -236,6 +252,27 @@ static void try_next_address(struct hp_lane *lane)
     ferry_reactor_submit(reactor, &lane->tx);
 }
 
+/* From a rail's address only those of its family can be reached. */
+static void try_addresses(struct hp_lane *lane)
+{
+    const struct ferry_socket_address *source = &lane->rail->source;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < lane->addr_count; i++) {
+        if (source->len == 0 || source->addr.ss_family == lane->addrs[i].addr.ss_family)
+            lane->addrs[kept++] = lane->addrs[i];
+    }
+    lane->addr_count = kept;
+    if (kept > 0) {
+        try_next_address(lane);
+        return;
+    }
+    snprintf(lane->attempts_text, sizeof(lane->attempts_text),
+             "it has no address of the family of this rail");
+    ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
+    give_up(lane, ENETUNREACH);
+}
+
 /* ---- look-up ---- */
 
 /* Polled by the scan that the resolver's wake-up causes. */
@@ -256,7 +293,7 @@ void ferry_hp_lane_poll_lookup(struct hp_lane *lane)
     }
     memcpy(lane->addrs, resolution.addrs, resolution.count * sizeof(resolution.addrs[0]));
     lane->addr_count = resolution.count;
-    try_next_address(lane);
+    try_addresses(lane);
 }
 
 static void look_up(struct hp_lane *lane)
@@ -266,8 +303,8 @@ static void look_up(struct hp_lane *lane)
 
     ferry_hp_lane_advance(lane, HP_LANE_RESOLVING);
     if (transport->resolver == NULL ||
-        ferry_resolver_lookup(transport->resolver, lane->peer->host, lane->peer->port,
-                              &lane->lookup) != FERRY_OK) {
+        ferry_resolver_lookup(transport->resolver, lane->rail->endpoint->host,
+                              lane->rail->endpoint->port, &lane->lookup) != FERRY_OK) {
         snprintf(lane->attempts_text, sizeof(lane->attempts_text), "the name cannot be looked up");
         give_up(lane, ENOMEM);
         return;
@@ -293,11 +330,12 @@ void ferry_hp_lane_connect(struct hp_lane *lane)
     lane->attempts_text[0] = '\0';
     lane->addr_next = 0;
     lane->addr_count = 0;
-    if (ferry_host_parse(lane->peer->host, &place) != FERRY_OK || place.kind == FERRY_HOST_NAME) {
+    if (ferry_host_parse(lane->rail->endpoint->host, &place) != FERRY_OK ||
+        place.kind == FERRY_HOST_NAME) {
         look_up(lane);
         return;
     }
-    place.port = lane->peer->port;
+    place.port = lane->rail->endpoint->port;
     if (ferry_hostport_sockaddr(&place, &lane->addrs[0].addr, &lane->addrs[0].len) != FERRY_OK) {
         ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
         snprintf(lane->attempts_text, sizeof(lane->attempts_text), "no such interface");
@@ -305,5 +343,5 @@ void ferry_hp_lane_connect(struct hp_lane *lane)
         return;
     }
     lane->addr_count = 1;
-    try_next_address(lane);
+    try_addresses(lane);
 }

@@ -115,8 +115,8 @@ void ferry_hp_lane_receive(struct hp_lane *lane)
 
 static void protocol_error(struct hp_lane *lane, const char *where)
 {
-    ferry_hp_peer_set_trouble(lane->peer, "%s:%u broke the protocol: %s", lane->peer->host,
-                              lane->peer->port, where);
+    ferry_hp_peer_set_trouble(lane->peer, "%s:%u broke the protocol: %s",
+                              lane->rail->endpoint->host, lane->rail->endpoint->port, where);
     ferry_hp_lane_close(lane, FERRY_ERR_PROTOCOL, 0, where);
 }
 
@@ -180,7 +180,8 @@ static void greeted(struct hp_lane *lane, const struct ferry_frame *frame)
     }
     if (frame->status != FERRY_FRAME_OK) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u refused the greeting with status %u",
-                                  lane->peer->host, lane->peer->port, frame->status);
+                                  lane->rail->endpoint->host, lane->rail->endpoint->port,
+                                  frame->status);
         ferry_hp_lane_close(lane, ferry_frame_status_map(frame->status), frame->status,
                             "hp_tcp: the peer refused the greeting");
         return;

@@ -51,7 +51,7 @@ static void scan_queue(struct hp_lane *lane, struct ferry_list *queue, uint64_t 
         verdict = judge(lane, ref->flow, now_ns);
         if (verdict != KEEP && !ferry_hp_flow_claimed(ref->flow))
             stop(ref->flow, verdict);
-        if (verdict != KEEP || ferry_hp_flow_claimed(ref->flow))
+        if (verdict != KEEP || ferry_hp_ref_spent(ref))
             ferry_hp_ref_leave(ref);
     }
 }

@@ -83,12 +83,6 @@ static struct hp_ref *next_ref(struct hp_lane *lane)
     return FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
 }
 
-static bool exhausted(const struct hp_flow *flow)
-{
-    return atomic_load_explicit(&flow->stopped, memory_order_relaxed) ||
-           ferry_hp_flow_claimed(flow);
-}
-
 static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
 {
     /* What is posted ends as what really happens. */
@@ -122,9 +116,9 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
         uint32_t chunk;
 
         stop_if_asked(lane, flow);
-        if (ferry_hp_flow_claim(flow, &chunk))
+        if (ferry_hp_ref_claim(ref, &chunk))
             push_op(lane, flow, chunk);
-        if (exhausted(flow)) {
+        if (ferry_hp_ref_spent(ref)) {
             ferry_hp_ref_leave(ref);
             continue;
         }
@@ -143,7 +137,7 @@ static void prune_queue(struct hp_lane *lane, struct ferry_list *queue)
 
         link = link->next;
         stop_if_asked(lane, ref->flow);
-        if (exhausted(ref->flow))
+        if (ferry_hp_ref_spent(ref))
             ferry_hp_ref_leave(ref);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The listener: accepts connections on one worker and hands them round to all. When descriptors run
- * out it does not spin: it says so once and tries again a little later.
+ * The listeners, one a rail: they accept connections on one worker and hand them round to all. When
+ * descriptors run out a listener does not spin: it says so once and tries again a little later.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,9 +15,12 @@
 
 #define RETRY_NS (100 * FERRY_NS_PER_MS)
 
+/* How often a port is drawn that must be free at several addresses. */
+#define PORT_TRIES 16u
+
 struct hp_listener {
+    struct ferry_list link; /* in worker->listeners */
     struct hp_worker *worker;
-    uint16_t port;
     bool closing;
     bool short_of_fds; /* said so already */
     struct ferry_io io;
@@ -35,7 +38,7 @@ static void finish(struct hp_listener *listener)
 
     ferry_reactor_disarm(reactor, &listener->retry);
     ferry_hp_drop_socket(reactor, transport->net, &listener->io);
-    listener->worker->listener = NULL;
+    ferry_list_remove(&listener->link);
     ferry_worker_add_duty(listener->worker->worker, -1);
     free(listener);
     ferry_hp_live_drop(transport);
@@ -95,7 +98,7 @@ static void start(struct ferry_worker *base, struct ferry_job *job)
         ferry_hp_live_drop(worker->transport);
         return;
     }
-    worker->listener = listener;
+    ferry_list_push_back(&worker->listeners, &listener->link);
     ferry_worker_add_duty(base, 1);
     accept_next(listener);
 }
@@ -131,40 +134,116 @@ static enum ferry_status open_socket(struct hp_transport *transport, const char 
     return FERRY_OK;
 }
 
-enum ferry_status ferry_hp_listener_open(struct hp_worker *worker, const char *host, uint16_t port,
-                                         struct hp_listener **listener_out)
+static enum ferry_status open_one(struct hp_worker *worker, const char *host, uint16_t port,
+                                  struct hp_listener **listener_out, uint16_t *port_out)
 {
     FERRY_AUTO_FREE struct hp_listener *listener = calloc(1, sizeof(*listener));
     enum ferry_status status;
 
     if (listener == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for the listener");
-    status = open_socket(worker->transport, host, port, &listener->io.fd, &listener->port);
+    status = open_socket(worker->transport, host, port, &listener->io.fd, port_out);
     if (status != FERRY_OK)
         return status;
     listener->worker = worker;
     listener->retry.fire = on_retry;
     listener->start_job.run = start;
-    ferry_hp_live_add(worker->transport);
+    ferry_list_init(&listener->link);
     *listener_out = ferry_take_ptr(&listener);
     return FERRY_OK;
 }
 
-void ferry_hp_listener_start(struct hp_listener *listener)
+static bool has_family(const struct ferry_hp_settings *settings, enum ferry_host_kind kind)
 {
-    ferry_worker_post(listener->worker->worker, &listener->start_job, false);
+    struct ferry_hostport place;
+
+    for (uint32_t i = 0; i < settings->rail_count; i++) {
+        if (ferry_host_parse(settings->rails[i], &place) == FERRY_OK && place.kind == kind)
+            return true;
+    }
+    return false;
 }
 
-uint16_t ferry_hp_listener_port(const struct hp_listener *listener)
+/* The addresses to listen at: each rail, or with a wildcard everything of the rails' families. */
+static uint32_t places(const struct hp_transport *transport, const char *host,
+                       const char *places_out[FERRY_HP_RAILS_MAX])
 {
-    return listener->port;
+    const struct ferry_hp_settings *settings = &transport->settings;
+    struct ferry_hostport bind;
+    uint32_t count = 0;
+
+    if (settings->rail_count == 0) {
+        places_out[count++] = host;
+    } else if (settings->bind_address[0] == '\0' ||
+               ferry_host_parse(settings->bind_address, &bind) != FERRY_OK ||
+               !ferry_hostport_is_wildcard(&bind)) {
+        for (uint32_t i = 0; i < settings->rail_count; i++)
+            places_out[count++] = settings->rails[i];
+    } else {
+        if (has_family(settings, FERRY_HOST_IPV4))
+            places_out[count++] = "0.0.0.0";
+        if (has_family(settings, FERRY_HOST_IPV6))
+            places_out[count++] = "::";
+    }
+    return count;
 }
 
-void ferry_hp_listener_close(struct hp_listener *listener)
+static enum ferry_status open_all(struct hp_worker *worker, const char *const *hosts,
+                                  uint32_t count, struct hp_listener **listeners_out,
+                                  uint16_t *port_out)
 {
-    listener->closing = true;
-    if (ferry_op_inflight(&listener->accept))
-        ferry_reactor_cancel(ferry_hp_reactor(listener->worker), &listener->accept);
-    else
-        finish(listener);
+    uint16_t port = worker->transport->settings.port;
+    enum ferry_status status = FERRY_OK;
+
+    for (uint32_t i = 0; i < count && status == FERRY_OK; i++)
+        status = open_one(worker, hosts[i], port, &listeners_out[i], &port);
+    if (status == FERRY_OK) {
+        *port_out = port;
+        return FERRY_OK;
+    }
+    for (uint32_t i = 0; i < count && listeners_out[i] != NULL; i++) {
+        ferry_net_close(worker->transport->net, listeners_out[i]->io.fd, false);
+        free(listeners_out[i]);
+        listeners_out[i] = NULL;
+    }
+    return status;
+}
+
+enum ferry_status ferry_hp_listeners_open(struct hp_worker *worker, const char *host,
+                                          uint16_t *port_out)
+{
+    struct hp_transport *transport = worker->transport;
+    struct hp_listener *listeners[FERRY_HP_RAILS_MAX] = {NULL};
+    const char *hosts[FERRY_HP_RAILS_MAX];
+    uint32_t count = places(transport, host, hosts);
+    /* A port that the system picked for the first may be taken at another. */
+    uint32_t tries = count > 1 && transport->settings.port == 0 ? PORT_TRIES : 1;
+    enum ferry_status status;
+
+    do
+        status = open_all(worker, hosts, count, listeners, port_out);
+    while (status != FERRY_OK && --tries > 0);
+    if (status != FERRY_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++) {
+        ferry_hp_live_add(transport);
+        ferry_worker_post(worker->worker, &listeners[i]->start_job, false);
+    }
+    return FERRY_OK;
+}
+
+void ferry_hp_listeners_close(struct hp_worker *worker)
+{
+    struct ferry_list *next;
+
+    for (struct ferry_list *l = worker->listeners.next; l != &worker->listeners; l = next) {
+        struct hp_listener *listener = FERRY_CONTAINER_OF(l, struct hp_listener, link);
+
+        next = l->next;
+        listener->closing = true;
+        if (ferry_op_inflight(&listener->accept))
+            ferry_reactor_cancel(ferry_hp_reactor(worker), &listener->accept);
+        else
+            finish(listener);
+    }
 }

@@ -7,11 +7,16 @@
 #include "transport/hp_tcp/options.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/hostport.h"
 #include "base/thread.h"
+
+/* The index is enum ferry_hp_slicing. */
+static const char *const slicing_choices[] = {"dynamic", "static", NULL};
 
 static const struct ferry_option options[] = {
     {.name = "enable",
@@ -33,8 +38,21 @@ static const struct ferry_option options[] = {
      .type = FERRY_OPTION_LIST,
      .default_value = "",
      .max = FERRY_HP_LANES_MAX,
-     .help = "ordered local addresses, one rail each; this version takes at most one, which must "
-             "equal bind_address if that is given"},
+     .help = "ordered numeric addresses of this host, IPv4 or IPv6, one rail each, at most "
+             "connections_per_peer; they replace advertise_address, and lane i leaves from rail i "
+             "modulo their number. bind_address must then be empty, a wildcard, or the one rail"},
+    {.name = "slicing",
+     .type = FERRY_OPTION_CHOICE,
+     .default_value = "dynamic",
+     .choices = slicing_choices,
+     .help = "how a large request is spread over lanes and rails: dynamic, they pull chunks when "
+             "they have room; static, as published: READ only, one contiguous slice a rail, if "
+             "each gets at least 1 MiB, on at most 8 rails"},
+    {.name = "v1_write_striping",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "false",
+     .help = "cut a large WRITE over lanes towards peers that speak only the published frames too; "
+             "if it fails in the middle, which pieces were applied cannot be found out"},
     {.name = "port",
      .type = FERRY_OPTION_UINT,
      .default_value = "0",
@@ -172,52 +190,122 @@ const struct ferry_option_table ferry_hp_option_table = {
 #define KEY(name) "transports.hp_tcp." name
 
 /* A numeric address that can be bound; wildcards are fine here. */
-static bool numeric(const char *text)
+static bool numeric(const char *text, struct ferry_hostport *place_out)
 {
-    struct in6_addr any;
-
-    return inet_pton(AF_INET, text, &any) == 1 || inet_pton(AF_INET6, text, &any) == 1;
+    return ferry_host_parse(text, place_out) == FERRY_OK && place_out->kind != FERRY_HOST_NAME;
 }
 
 static bool wildcard(const char *text)
 {
-    struct in_addr v4;
-    struct in6_addr v6;
+    struct ferry_hostport place;
 
-    if (inet_pton(AF_INET, text, &v4) == 1)
-        return v4.s_addr == INADDR_ANY;
-    return inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+    return numeric(text, &place) && ferry_hostport_is_wildcard(&place);
+}
+
+/* Peers must be able to connect to it, and a lane to leave from it. */
+static enum ferry_status check_rail(const char *rail, struct ferry_hostport *place_out)
+{
+    struct in6_addr v6;
+    bool is_v6;
+
+    if (!numeric(rail, place_out) || ferry_hostport_is_wildcard(place_out))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.rail_addresses: \"%s\" is not a numeric address of "
+                          "this host",
+                          rail);
+    is_v6 = inet_pton(AF_INET6, place_out->host, &v6) == 1;
+    if (strchr(place_out->host, '%') != NULL || (is_v6 && IN6_IS_ADDR_LINKLOCAL(&v6)))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.rail_addresses: \"%s\" is link-local; peers need an "
+                          "address that means the same to them",
+                          rail);
+    if (is_v6 && IN6_IS_ADDR_V4MAPPED(&v6))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.rail_addresses: \"%s\" is an IPv4 address in IPv6 "
+                          "form; write it as IPv4",
+                          rail);
+    return FERRY_OK;
+}
+
+static enum ferry_status check_unique(const struct ferry_hostport *place,
+                                      const struct ferry_hp_settings *settings, const char *rail)
+{
+    for (uint32_t i = 0; i < settings->rail_count; i++) {
+        struct ferry_hostport other;
+
+        if (numeric(settings->rails[i], &other) && strcmp(other.host, place->host) == 0)
+            return ferry_fail(FERRY_ERR_CONFIG,
+                              "transports.hp_tcp.rail_addresses: \"%s\" is there twice", rail);
+    }
+    return FERRY_OK;
+}
+
+static enum ferry_status check_rails(const struct ferry_config *config,
+                                     struct ferry_hp_settings *settings)
+{
+    size_t count = ferry_config_list_len(config, KEY("rail_addresses"));
+
+    if (count > settings->connections_per_peer)
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.rail_addresses names %zu rails and "
+                          "connections_per_peer, which counts all lanes, is %u",
+                          count, settings->connections_per_peer);
+    if (count > FERRY_HP_SLICES_MAX && settings->slicing == FERRY_HP_SLICING_STATIC)
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.slicing \"static\" takes at most %u rails, and "
+                          "rail_addresses names %zu",
+                          FERRY_HP_SLICES_MAX, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *rail = ferry_config_list_item(config, KEY("rail_addresses"), i);
+        struct ferry_hostport place;
+        enum ferry_status status = check_rail(rail, &place);
+
+        if (status == FERRY_OK)
+            status = check_unique(&place, settings, rail);
+        if (status != FERRY_OK)
+            return status;
+        settings->rails[settings->rail_count++] = rail;
+    }
+    return FERRY_OK;
+}
+
+/* With rails the listener serves each of them, or everything. */
+static enum ferry_status check_bind(struct ferry_hp_settings *settings)
+{
+    struct ferry_hostport bind;
+    struct ferry_hostport rail;
+
+    if (settings->bind_address[0] != '\0' && !numeric(settings->bind_address, &bind))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.bind_address \"%s\" is not a numeric address",
+                          settings->bind_address);
+    if (settings->rail_count == 0 || settings->bind_address[0] == '\0' ||
+        ferry_hostport_is_wildcard(&bind))
+        return FERRY_OK;
+    if (settings->rail_count > 1)
+        return ferry_fail(
+            FERRY_ERR_CONFIG,
+            "transports.hp_tcp.bind_address \"%s\" must be empty or a wildcard, since "
+            "rail_addresses names %u rails",
+            settings->bind_address, settings->rail_count);
+    if (!numeric(settings->rails[0], &rail) || strcmp(rail.host, bind.host) != 0)
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "transports.hp_tcp.bind_address \"%s\" is not the single rail \"%s\"",
+                          settings->bind_address, settings->rails[0]);
+    return FERRY_OK;
 }
 
 static enum ferry_status check_addresses(const struct ferry_config *config,
                                          struct ferry_hp_settings *settings)
 {
-    size_t rails = ferry_config_list_len(config, KEY("rail_addresses"));
+    enum ferry_status status = check_rails(config, settings);
 
-    if (rails > 1)
-        return ferry_fail(
-            FERRY_ERR_CONFIG,
-            "transports.hp_tcp.rail_addresses names %zu rails; this version takes one", rails);
-    if (rails == 1) {
-        const char *rail = ferry_config_list_item(config, KEY("rail_addresses"), 0);
-
-        if (!numeric(rail) || wildcard(rail))
-            return ferry_fail(FERRY_ERR_CONFIG,
-                              "transports.hp_tcp.rail_addresses: \"%s\" is not a numeric address "
-                              "of this host",
-                              rail);
-        if (settings->bind_address[0] != '\0' && strcmp(settings->bind_address, rail) != 0)
-            return ferry_fail(FERRY_ERR_CONFIG,
-                              "transports.hp_tcp.bind_address \"%s\" is not the single rail \"%s\"",
-                              settings->bind_address, rail);
-        settings->bind_address = rail;
-        settings->advertise_address = rail;
-    }
-    if (settings->bind_address[0] != '\0' && !numeric(settings->bind_address))
-        return ferry_fail(FERRY_ERR_CONFIG,
-                          "transports.hp_tcp.bind_address \"%s\" is not a numeric address",
-                          settings->bind_address);
-    if (settings->advertise_address[0] != '\0' && wildcard(settings->advertise_address))
+    if (status == FERRY_OK)
+        status = check_bind(settings);
+    if (status != FERRY_OK)
+        return status;
+    if (settings->rail_count == 0 && settings->advertise_address[0] != '\0' &&
+        wildcard(settings->advertise_address))
         return ferry_fail(FERRY_ERR_INVALID,
                           "transports.hp_tcp.advertise_address \"%s\" is a wildcard; peers need an "
                           "address they can connect to",
@@ -275,6 +363,8 @@ enum ferry_status ferry_hp_settings_read(const struct ferry_config *config,
         .bind_address = ferry_config_string(config, KEY("bind_address")),
         .advertise_address = ferry_config_string(config, KEY("advertise_address")),
         .port = (uint16_t)ferry_config_u64(config, KEY("port")),
+        .slicing = (enum ferry_hp_slicing)ferry_config_choice(config, KEY("slicing")),
+        .v1_write_striping = ferry_config_bool(config, KEY("v1_write_striping")),
         .reactor = (enum ferry_reactor_kind)ferry_config_choice(config, "reactor"),
         .wait = (enum ferry_wait_mode)ferry_config_choice(config, "wait"),
         .spin_us = (uint32_t)ferry_config_u64(config, "wait_spin_us_max"),

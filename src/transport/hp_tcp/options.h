@@ -15,11 +15,23 @@
 
 #define FERRY_HP_LANES_MAX   64u
 #define FERRY_HP_WORKERS_MAX 256u
+#define FERRY_HP_RAILS_MAX   FERRY_HP_LANES_MAX
+/* `slicing: static` gives every rail a slice of its own, and a request has that many at most. */
+#define FERRY_HP_SLICES_MAX 8u
+
+enum ferry_hp_slicing {
+    FERRY_HP_SLICING_DYNAMIC, /* lanes pull chunks when they have room */
+    FERRY_HP_SLICING_STATIC,  /* as published: READ only, one contiguous slice a rail */
+};
 
 struct ferry_hp_settings {
     bool enable;
-    const char *bind_address;      /* "" = any; borrowed from the configuration */
-    const char *advertise_address; /* "" = the engine's */
+    const char *bind_address;              /* "" = any; borrowed from the configuration */
+    const char *advertise_address;         /* "" = the engine's */
+    const char *rails[FERRY_HP_RAILS_MAX]; /* local addresses, borrowed as above */
+    uint32_t rail_count;                   /* 0: connections leave as the host routes them */
+    enum ferry_hp_slicing slicing;
+    bool v1_write_striping;
     uint16_t port;
     uint32_t worker_count;
     uint32_t connections_per_peer;
@@ -46,9 +58,9 @@ struct ferry_hp_settings {
 extern const struct ferry_option_table ferry_hp_option_table;
 
 /*
- * Read and cross-check. ERR_CONFIG with text: rail addresses (not served yet), limits that no
- * request of max_transfer_bytes could ever pass, addresses that are no numeric addresses or cannot
- * be published.
+ * Read and cross-check. ERR_CONFIG with text: rails that are not unique numeric addresses, or more
+ * than there are lanes, limits that no request of max_transfer_bytes could ever pass, addresses
+ * that are no numeric addresses or cannot be published.
  */
 enum ferry_status ferry_hp_settings_read(const struct ferry_config *config,
                                          struct ferry_hp_settings *settings_out);

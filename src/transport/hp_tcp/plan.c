@@ -33,14 +33,34 @@ static const struct hp_target_buffer *find_buffer(const struct hp_target *target
     return ferry_range_within(addr, length, buffer->addr, buffer->length) ? buffer : NULL;
 }
 
-/* How a request is cut. Towards v1 a WRITE stays whole: a half-done one could not be told apart. */
-static void cut(struct hp_flow *flow, const struct hp_target *target)
+/* `slicing: static`: a rail's slice has at least as much as the published system moves at once. */
+#define SLICE_BYTES_MIN (1u << 20)
+
+/* As published: a large READ is one slice a rail, everything else stays whole. */
+static void cut_static(struct hp_flow *flow, uint32_t rails)
 {
+    uint64_t length = flow->xfer->length;
+
+    flow->dealt = flow->xfer->opcode == FERRY_READ && rails > 1 &&
+                  length / rails >= SLICE_BYTES_MIN;
+    flow->chunk_count = flow->dealt ? rails : 1;
+    flow->chunk_bytes = length / flow->chunk_count;
+}
+
+/* How a request is cut. Towards v1 a WRITE stays whole: a half-done one could not be told apart. */
+static void cut(struct hp_flow *flow, const struct hp_peer *peer)
+{
+    const struct ferry_hp_settings *settings = &flow->transport->settings;
     const struct ferry_xfer *xfer = flow->xfer;
-    uint64_t chunk = flow->transport->settings.chunk_bytes;
+    uint64_t chunk = settings->chunk_bytes;
     uint64_t count;
 
-    if (xfer->opcode == FERRY_WRITE && !target->peer->speaks_ferry)
+    flow->dealt = false;
+    if (settings->slicing == FERRY_HP_SLICING_STATIC) {
+        cut_static(flow, peer->rail_count < HP_FLOW_REFS_MAX ? peer->rail_count : HP_FLOW_REFS_MAX);
+        return;
+    }
+    if (xfer->opcode == FERRY_WRITE && !peer->speaks_ferry && !settings->v1_write_striping)
         chunk = xfer->length;
     /* Never more chunks than 32 bits count, and no crumb of a last chunk. */
     while (xfer->length / chunk > UINT32_MAX / 4)
@@ -65,9 +85,13 @@ static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct
     atomic_store_explicit(&flow->status, FERRY_OK, memory_order_relaxed);
     atomic_store_explicit(&flow->native, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->where, NULL, memory_order_relaxed);
-    cut(flow, target);
+    cut(flow, target->peer);
     flow->registration_id = buffer != NULL ? buffer->registration_id : 0;
-    if (buffer == NULL)
+    if (target->peer->rails_differ)
+        ferry_hp_flow_fail(flow, FERRY_ERR_STALE_KEY, 0,
+                           "hp_tcp: a v1 peer must have as many endpoints as this engine has "
+                           "rail_addresses");
+    else if (buffer == NULL)
         ferry_hp_flow_fail(flow, FERRY_ERR_RANGE, 0,
                            "hp_tcp: no one buffer of the peer covers the range");
     else if (xfer->opcode == FERRY_WRITE && !buffer->writable)
@@ -110,6 +134,7 @@ static void add_ref(struct parcels *parcels, struct hp_flow *flow, uint32_t slot
     ref->parcel_next = NULL;
     ref->flow = flow;
     ref->lane = lane;
+    ref->dealt_out = false;
     if (parcels->first[index] == NULL) {
         parcels->first[index] = ref;
         parcels->used++;
@@ -119,30 +144,82 @@ static void add_ref(struct parcels *parcels, struct hp_flow *flow, uint32_t slot
     parcels->last[index] = ref;
 }
 
-/* Spread a flow over lanes; lanes next to each other belong to different workers. */
-static void assign(struct parcels *parcels, struct hp_flow *flow)
+/* The lanes of a dealt flow: slice i goes to a lane of rail i, the lanes of a rail take turns. */
+static uint32_t deal(struct hp_peer *peer, uint32_t sequence, uint32_t count,
+                     struct hp_lane *lanes_out[HP_FLOW_REFS_MAX])
 {
-    struct hp_peer *peer = ((struct hp_target *)(void *)flow->xfer->target)->peer;
-    uint32_t lanes = flow->transport->settings.lanes_per_task;
-    uint32_t first;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t lanes = 1 + (peer->lane_count - 1 - i) / peer->rail_count;
 
+        lanes_out[i] = &peer->lanes[i + (sequence % lanes) * peer->rail_count];
+    }
+    return count;
+}
+
+/*
+ * Lanes next to each other belong to different workers, and to different rails; where the lanes
+ * are no multiple of the rails, a second look around the ring keeps a rail from being left out.
+ */
+static uint32_t spread(struct hp_peer *peer, uint32_t first, uint32_t want,
+                       struct hp_lane *lanes_out[HP_FLOW_REFS_MAX])
+{
+    uint64_t rails = 0;
+    uint64_t taken = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < peer->lane_count && count < want && peer->rail_count > 1; i++) {
+        uint32_t index = (first + i) % peer->lane_count;
+        uint64_t rail = UINT64_C(1) << peer->lanes[index].rail->index;
+
+        if ((rails & rail) != 0)
+            continue;
+        rails |= rail;
+        taken |= UINT64_C(1) << index;
+        lanes_out[count++] = &peer->lanes[index];
+    }
+    for (uint32_t i = 0; i < peer->lane_count && count < want; i++) {
+        uint32_t index = (first + i) % peer->lane_count;
+
+        if ((taken & UINT64_C(1) << index) == 0)
+            lanes_out[count++] = &peer->lanes[index];
+    }
+    return count;
+}
+
+/* How many lanes share the flow: at least one a rail, if there are chunks for all of them. */
+static uint32_t share(const struct hp_flow *flow, const struct hp_peer *peer)
+{
+    uint32_t lanes = flow->transport->settings.lanes_per_task;
+
+    if (lanes < peer->rail_count)
+        lanes = peer->rail_count;
     if (lanes > flow->chunk_count)
         lanes = flow->chunk_count;
     if (lanes > peer->lane_count)
         lanes = peer->lane_count;
     if (lanes > HP_FLOW_REFS_MAX)
         lanes = HP_FLOW_REFS_MAX;
-    if (atomic_load_explicit(&flow->stopped, memory_order_relaxed))
-        lanes = 1;
-    first = atomic_fetch_add_explicit(&peer->next_lane, lanes, memory_order_relaxed);
-    flow->ref_count = lanes;
-    atomic_store_explicit(&flow->holds, lanes, memory_order_relaxed);
-    atomic_store_explicit(&flow->refs_left, lanes, memory_order_relaxed);
-    atomic_store_explicit(&flow->xfer->driver,
-                          lanes == 1 ? peer->lanes[first % peer->lane_count].worker->worker : NULL,
+    return atomic_load_explicit(&flow->stopped, memory_order_relaxed) ? 1 : lanes;
+}
+
+/* Choose the flow's lanes and refer to it from each of them. */
+static void assign(struct parcels *parcels, struct hp_flow *flow)
+{
+    struct hp_peer *peer = ((struct hp_target *)(void *)flow->xfer->target)->peer;
+    struct hp_lane *lanes[HP_FLOW_REFS_MAX];
+    uint32_t want = share(flow, peer);
+    bool dealt = flow->dealt && want == flow->chunk_count;
+    uint32_t first = atomic_fetch_add_explicit(&peer->next_lane, dealt ? 1 : want,
+                                               memory_order_relaxed);
+    uint32_t count = dealt ? deal(peer, first, want, lanes) : spread(peer, first, want, lanes);
+
+    flow->ref_count = count;
+    atomic_store_explicit(&flow->holds, count, memory_order_relaxed);
+    atomic_store_explicit(&flow->refs_left, count, memory_order_relaxed);
+    atomic_store_explicit(&flow->xfer->driver, count == 1 ? lanes[0]->worker->worker : NULL,
                           memory_order_relaxed);
-    for (uint32_t i = 0; i < lanes; i++)
-        add_ref(parcels, flow, i, &peer->lanes[(first + i) % peer->lane_count]);
+    for (uint32_t i = 0; i < count; i++)
+        add_ref(parcels, flow, i, lanes[i]);
 }
 
 /* True in a callback of one of our workers: there, jobs must not run inside the post. */

@@ -33,7 +33,7 @@ static struct json_object *lane_report(const struct hp_lane *lane)
     if (object == NULL)
         return NULL;
     put(object, "lane", lane->index);
-    put(object, "rail", 0);
+    put(object, "rail", lane->rail->index);
     put(object, "worker", lane->worker->index);
     put(object, "ops", count(&stats->ops));
     put(object, "bytes", count(&stats->bytes_read) + count(&stats->bytes_written));
@@ -56,8 +56,8 @@ static struct json_object *peer_report(const struct hp_peer *peer)
         return NULL;
     }
     put_text(object, "name", peer->name);
-    put_text(object, "host", peer->host);
-    put(object, "port", peer->port);
+    put_text(object, "host", peer->endpoints[0].host);
+    put(object, "port", peer->endpoints[0].port);
     put_text(object, "frames", peer->speaks_ferry ? "ferry" : "v1");
     put_text(object, "trouble", peer->trouble);
     for (uint32_t i = 0; i < peer->lane_count; i++) {

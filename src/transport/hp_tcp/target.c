@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hostport.h"
 #include "metadata/document.h"
 #include "transport/hp_tcp/internal.h"
 
@@ -20,9 +21,12 @@ static void peer_free(struct hp_peer *peer)
         free(peer->lanes[i].ops);
         free(peer->lanes[i].stage);
     }
+    for (uint32_t i = 0; i < peer->endpoint_count; i++)
+        free(peer->endpoints[i].host);
     free(peer->lanes);
+    free(peer->rails);
+    free(peer->endpoints);
     free(peer->name);
-    free(peer->host);
     free(peer);
 }
 
@@ -34,6 +38,68 @@ static uint32_t first_worker(const struct hp_transport *transport, const char *n
     for (const char *p = name; *p != '\0'; p++)
         hash = (hash ^ (unsigned char)*p) * 16777619u;
     return hash % transport->worker_count;
+}
+
+static enum ferry_status endpoints_create(struct hp_peer *peer, const struct hp_segment_attr *attr)
+{
+    peer->endpoints = calloc(attr->endpoint_count, sizeof(*peer->endpoints));
+    if (peer->endpoints == NULL)
+        return FERRY_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < attr->endpoint_count; i++) {
+        struct hp_endpoint *endpoint = &peer->endpoints[i];
+
+        peer->endpoint_count = i + 1;
+        endpoint->port = attr->endpoints[i].port;
+        endpoint->host = strdup(attr->endpoints[i].host);
+        if (endpoint->host == NULL)
+            return FERRY_ERR_NO_MEMORY;
+    }
+    return FERRY_OK;
+}
+
+/* Where connections on a local rail leave from. The settings have been checked. */
+static struct ferry_socket_address source_of(const char *rail)
+{
+    struct ferry_socket_address source = {0};
+    struct ferry_hostport place;
+
+    if (ferry_host_parse(rail, &place) == FERRY_OK &&
+        ferry_hostport_sockaddr(&place, &source.addr, &source.len) != FERRY_OK)
+        source.len = 0;
+    return source;
+}
+
+/*
+ * Rail i joins local address i modulo R with endpoint i modulo R', so lanes on both sides of one
+ * configuration meet in the published pairs; where the numbers differ, the pairs repeat after
+ * their least common multiple.
+ */
+static enum ferry_status rails_create(struct hp_transport *transport, struct hp_peer *peer)
+{
+    const struct ferry_hp_settings *settings = &transport->settings;
+    uint32_t local = settings->rail_count > 0 ? settings->rail_count : 1;
+    uint32_t remote = peer->endpoint_count;
+    uint32_t count = local;
+
+    while (count % remote != 0 && count < settings->connections_per_peer)
+        count += local;
+    if (count > settings->connections_per_peer)
+        count = settings->connections_per_peer;
+    peer->rails_differ = !peer->speaks_ferry && local != remote;
+    peer->rails = calloc(count, sizeof(*peer->rails));
+    if (peer->rails == NULL)
+        return FERRY_ERR_NO_MEMORY;
+    peer->rail_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hp_rail *rail = &peer->rails[i];
+
+        rail->index = i;
+        rail->local_index = i % local;
+        rail->endpoint = &peer->endpoints[i % remote];
+        if (settings->rail_count > 0)
+            rail->source = source_of(settings->rails[rail->local_index]);
+    }
+    return FERRY_OK;
 }
 
 static enum ferry_status lanes_create(struct hp_transport *transport, struct hp_peer *peer)
@@ -72,10 +138,9 @@ static enum ferry_status peer_create(struct hp_transport *transport, const char 
     peer->transport = transport;
     memcpy(peer->incarnation, attr->incarnation, sizeof(peer->incarnation));
     peer->speaks_ferry = attr->speaks_ferry;
-    peer->port = attr->port;
     peer->name = strdup(name);
-    peer->host = strdup(attr->host);
-    if (peer->name == NULL || peer->host == NULL || lanes_create(transport, peer) != FERRY_OK) {
+    if (peer->name == NULL || endpoints_create(peer, attr) != FERRY_OK ||
+        rails_create(transport, peer) != FERRY_OK || lanes_create(transport, peer) != FERRY_OK) {
         peer_free(peer);
         return ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for the lanes of a peer");
     }
@@ -87,9 +152,16 @@ static enum ferry_status peer_create(struct hp_transport *transport, const char 
 static bool peer_matches(const struct hp_peer *peer, const char *name,
                          const struct hp_segment_attr *attr)
 {
-    return peer->port == attr->port && peer->speaks_ferry == attr->speaks_ferry &&
-           memcmp(peer->incarnation, attr->incarnation, sizeof(peer->incarnation)) == 0 &&
-           strcmp(peer->name, name) == 0 && strcmp(peer->host, attr->host) == 0;
+    if (peer->endpoint_count != attr->endpoint_count || peer->speaks_ferry != attr->speaks_ferry ||
+        memcmp(peer->incarnation, attr->incarnation, sizeof(peer->incarnation)) != 0 ||
+        strcmp(peer->name, name) != 0)
+        return false;
+    for (uint32_t i = 0; i < attr->endpoint_count; i++) {
+        if (peer->endpoints[i].port != attr->endpoints[i].port ||
+            strcmp(peer->endpoints[i].host, attr->endpoints[i].host) != 0)
+            return false;
+    }
+    return true;
 }
 
 /* Find or make the peer, with one more target on it. */

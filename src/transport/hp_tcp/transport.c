@@ -91,8 +91,7 @@ static void close_everything(struct hp_worker *worker)
 {
     struct ferry_list *link;
 
-    if (worker->listener != NULL)
-        ferry_hp_listener_close(worker->listener);
+    ferry_hp_listeners_close(worker);
     for (link = worker->sessions.next; link != &worker->sessions; link = link->next)
         ferry_hp_session_abort(ferry_hp_session_of_link(link), "hp_tcp: the engine is closing");
     for (link = worker->lanes.next; link != &worker->lanes; link = link->next) {
@@ -272,6 +271,7 @@ static enum ferry_status worker_open(struct hp_transport *transport, uint32_t in
     worker->index = index;
     worker->scan_job.run = run_scan;
     worker->deadline_timer.fire = on_deadline;
+    ferry_list_init(&worker->listeners);
     ferry_list_init(&worker->lanes);
     ferry_list_init(&worker->sessions);
     ferry_list_init(&worker->dirty);
@@ -318,7 +318,6 @@ static const char *bind_host(const struct hp_transport *transport)
 static enum ferry_status start(struct hp_transport *transport)
 {
     const struct ferry_transport_env *env = transport->base.env;
-    struct hp_listener *listener;
     enum ferry_status status;
     size_t len;
 
@@ -338,13 +337,9 @@ static enum ferry_status start(struct hp_transport *transport)
     transport->advertise_host = transport->settings.advertise_address[0] != '\0'
                                     ? transport->settings.advertise_address
                                     : env->advertise_host;
-    status = ferry_hp_listener_open(&transport->workers[0], bind_host(transport),
-                                    transport->settings.port, &listener);
-    if (status != FERRY_OK)
-        return status;
-    transport->port = ferry_hp_listener_port(listener);
-    ferry_hp_listener_start(listener);
-    return FERRY_OK;
+    if (transport->settings.rail_count > 0)
+        transport->advertise_host = transport->settings.rails[0];
+    return ferry_hp_listeners_open(&transport->workers[0], bind_host(transport), &transport->port);
 }
 
 static enum ferry_status create(const struct ferry_transport_env *env,
