@@ -169,7 +169,7 @@ def test_the_wire_shows_which_piece_went_where(serve, survivor, relay, slicing):
     """Every byte is asked for once, on the rail that the record says; both rails take part."""
     server = serve(*rails(FAR[:2]), memory=("16MiB",))
     length = 8 * MIB + 5
-    peer = relay(server, Asked, relays.Forward)
+    peer = relay(server, Asked)
     client = survivor(peer.name, length, env=environment(NEAR[:2], slicing=slicing))
     base = server.registration()[0]
 
