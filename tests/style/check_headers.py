@@ -32,7 +32,7 @@ def compile_one(top, extra, job):
     compiler, language, header = job
     text = '#include "%s/%s"\n#include "%s/%s"\nextern int ferry_style_anchor;\n' % (top, header, top, header)
     command = [compiler] + language + FLAGS + ["-I" + top + "/include", "-I" + top + "/tests",
-                                               "-I" + top + "/tests/support",
+                                               "-I" + top + "/tests/support", "-I" + top + "/tests/sim/urma/include",
                                                "-I" + top + "/bench", "-I" + top + "/tools"] + extra + ["-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
     return header, compiler, language, done
