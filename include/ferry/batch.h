@@ -22,6 +22,9 @@ extern "C" {
 /** Largest capacity of one batch. */
 #define FERRY_BATCH_CAPACITY_MAX 65536
 
+/** Most pieces of one request. */
+#define FERRY_PIECES_MAX 16384
+
 /** Direction of a request, seen from the caller. */
 enum ferry_opcode {
     FERRY_READ = 0,  /* remote to local */
@@ -34,7 +37,21 @@ enum ferry_priority {
     FERRY_PRIORITY_LOW = 2,
 };
 
-/** What the caller wants moved. */
+/**
+ * One piece of a request that moves many: a range here and a range of the same length there. The
+ * layout is fixed.
+ */
+struct ferry_piece {
+    void *local;            /* inside one registered range of this engine */
+    uint64_t remote_offset; /* as in struct ferry_request */
+    uint64_t length;        /* bytes, > 0 */
+};
+
+/**
+ * What the caller wants moved: one range, or the pieces of a list. A list is one task, with one end
+ * and one byte count; it completes when every piece has. Either side may be scattered, or both:
+ * pieces that are neighbours on a side are one range there.
+ */
 struct ferry_request {
     size_t struct_size; /* sizeof(struct ferry_request); the stride of an array */
     enum ferry_opcode opcode;
@@ -45,6 +62,13 @@ struct ferry_request {
     uint64_t length;        /* bytes, > 0 */
     const char *transport;  /* pin to one transport by name, or NULL */
     uint64_t deadline_ns;   /* absolute CLOCK_MONOTONIC, FERRY_NO_DEADLINE; 0 means none too */
+    /*
+     * A list: pieces is not NULL, piece_count is 1..FERRY_PIECES_MAX, and local, remote_offset and
+     * length above are NULL and 0. The local ranges of a READ must not overlap, nor the remote ones
+     * of a WRITE: which piece wins is not defined, and nobody checks it.
+     */
+    const struct ferry_piece *pieces;
+    uint32_t piece_count;
 };
 
 #define FERRY_REQUEST_INIT                                                                         \
@@ -71,7 +95,7 @@ struct ferry_task_status {
     size_t struct_size;
     enum ferry_task_state state;
     enum ferry_status status; /* FERRY_OK until an end state other than COMPLETED */
-    uint64_t bytes;           /* the request's length if COMPLETED, else 0 */
+    uint64_t bytes;           /* the request's length, all pieces, if COMPLETED, else 0 */
     const char *transport;    /* static name, or NULL while none is chosen */
 };
 
@@ -135,12 +159,16 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  * ferry_batch_submit() - hand requests to the engine.
  * @engine:   an open engine.
  * @batch:    a batch with at least @count free slots.
- * @requests: array of requests, copied before return; NULL only if @count is 0.
+ * @requests: array of requests, copied before return, lists of pieces included; NULL only if
+ *            @count is 0.
  * @count:    number of requests; 0 does nothing and succeeds.
  *
  * All or nothing: on success each request is a task that ends exactly once; on failure nothing was
  * accepted, nothing was sent, and the text names the first wrong request. Ranges of the peer's
- * segment are checked when a task runs: a bad one ends that task as FAILED.
+ * segment are checked when a task runs: a bad one ends that task as FAILED. Of a list every piece
+ * is checked before the first byte moves, on the side that knows: local ranges by this call, remote
+ * ones against the peer's description, then by the peer, part by part. So if the description was
+ * out of date, or the way to the peer fails, some pieces may have moved when the task fails.
  *
  * Ownership: the engine borrows the local memory of each request until its task ends.
  * Threads: one thread at a time per batch; any number per engine. Does not block and does not
@@ -148,8 +176,10 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  * Return:
  *   FERRY_OK               every request is a task now.
  *   FERRY_ERR_INVALID      NULL memory, zero length, wrap, unknown opcode, priority or transport,
- *                          or local memory outside registered ranges.
- *   FERRY_ERR_TOO_LARGE    more requests than free slots, or a length over max_transfer_bytes.
+ *                          local memory outside registered ranges, or a list beside a range.
+ *   FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
+ *                          max_transfer_bytes, over FERRY_PIECES_MAX pieces, or more lists than
+ *                          vectored_requests_max.
  *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.
  *   FERRY_ERR_STALE_HANDLE batch or segment is gone.
  *   FERRY_ERR_UNSUPPORTED  no transport can serve a request.

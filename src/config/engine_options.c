@@ -111,6 +111,14 @@ static const struct ferry_option options[] = {
      .min = 1,
      .max = 16777216,
      .help = "batches that exist at once"},
+    {.name = "vectored_requests_max",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "256",
+     .min = 1,
+     .max = 4096,
+     .help =
+         "requests with a list of pieces that are not over; each reserves 1 MB of addresses, and "
+         "keeps what its longest list used"},
     {.name = "segments_max",
      .type = FERRY_OPTION_UINT,
      .default_value = "4096",

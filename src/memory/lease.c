@@ -154,6 +154,14 @@ bool ferry_lease_revoked(const struct ferry_lease *lease)
            (atomic_load_explicit(&lease->entry->gate, memory_order_acquire) & FERRY_GATE_REVOKED);
 }
 
+bool ferry_lease_covers(const struct ferry_lease *lease, uint64_t addr, uint64_t length)
+{
+    const struct ferry_registration *entry = lease->entry;
+
+    return entry != NULL && length > 0 && ferry_range_ok(addr, length) &&
+           ferry_range_within(addr, length, entry->addr, entry->length);
+}
+
 uint64_t ferry_lease_registration_id(const struct ferry_lease *lease)
 {
     return lease->entry->id;

@@ -288,6 +288,10 @@ static inline bool ferry_lease_held(const struct ferry_lease *lease)
     return lease->entry != NULL;
 }
 
+/* True if the buffer under a held lease covers the whole range: then the lease is good for it too.
+ */
+bool ferry_lease_covers(const struct ferry_lease *lease, uint64_t addr, uint64_t length);
+
 /* True if an unregister wants the memory back now: end the operation, or close its connection. */
 bool ferry_lease_revoked(const struct ferry_lease *lease);
 

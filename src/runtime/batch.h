@@ -21,6 +21,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <ferry/batch.h>
@@ -38,10 +39,11 @@ struct ferry_task {
     struct ferry_xfer xfer;
     /* constant while the task is open; the submitter's before, its ender's after */
     struct ferry_batch *batch;
-    struct ferry_view *view;  /* one reference */
-    struct ferry_lease lease; /* on the local memory */
-    uint32_t transport_index; /* where it runs */
-    int32_t pinned;           /* the transport the request names, or -1 */
+    struct ferry_view *view;     /* one reference */
+    struct ferry_lease lease;    /* on the local memory; of a list the vector has them */
+    struct ferry_vector *vector; /* the list of pieces, or NULL */
+    uint32_t transport_index;    /* where it runs */
+    int32_t pinned;              /* the transport the request names, or -1 */
     /* holder of the keeper's baton only */
     struct ferry_inbox_node stale_node;
     struct ferry_list link;
@@ -61,10 +63,72 @@ struct ferry_task {
     _Atomic uint64_t length;
     _Atomic uint64_t remote_addr;
     _Atomic uint32_t opcode;
+    _Atomic uint32_t piece_count;
 };
 
 /* Every slot of every batch pays for a byte here. */
 static_assert(sizeof(struct ferry_task) <= 320, "a task has grown");
+
+/* Parts that a transport without lists has at once of one task. */
+#define FERRY_SPLIT_PARTS 16
+
+struct ferry_vector;
+
+/* One piece on its way through a transport that takes single ranges only. */
+struct ferry_split_part {
+    struct ferry_xfer xfer;
+    struct ferry_task *task;
+    bool parked; /* the transport had no room for it */
+};
+
+/* How far such a task is (split.c). */
+struct ferry_split {
+    /* any thread, atomic */
+    _Atomic uint32_t next;  /* piece to hand over; may run past the count */
+    _Atomic uint32_t holds; /* parts with the transport, and whoever hands over */
+    _Atomic uint32_t done;
+    _Atomic int32_t status; /* enum ferry_status; the worst so far */
+    _Atomic int32_t native;
+    _Atomic(const char *) where;
+    /* whoever hands over, and the last to leave */
+    bool resume; /* parts are parked; else it begins with the first piece */
+    uint32_t part_count;
+    struct ferry_split_part parts[FERRY_SPLIT_PARTS];
+};
+
+/*
+ * The pieces of a vectored task, copied from the caller, and the leases on their local memory: each
+ * piece is covered by one of its own or by the one before. Comes from a pool whose memory lives as
+ * long as the engine.
+ */
+struct ferry_vector {
+    uint32_t piece_count;
+    uint32_t lease_count;
+    struct ferry_split split;
+    struct ferry_xfer_piece pieces[FERRY_PIECES_MAX];
+    struct ferry_lease leases[FERRY_PIECES_MAX];
+};
+
+/* vector.c. Checks and copies a request's list; @request gets the sum as its length. @index is the
+ * request's, for texts. QUEUE_FULL comes bare. */
+enum ferry_status ferry_vector_take(struct ferry_engine *engine, struct ferry_request *request,
+                                    uint32_t index, struct ferry_vector **vector_out);
+/* Leases for all pieces, or none. ERR_INVALID with text. */
+enum ferry_status ferry_vector_lease(struct ferry_vector *vector,
+                                     struct ferry_registry_reader *reader, uint32_t index);
+/* Give the task's local memory back, leases and list. */
+void ferry_task_release_memory(struct ferry_task *task);
+/* An unregister wants some of the task's local memory back. */
+bool ferry_task_revoked(const struct ferry_task *task);
+
+/* split.c. The transport of a task that has pieces does not take them. */
+bool ferry_split_needed(const struct ferry_task *task);
+/*
+ * As ferry_transport_submit() for one task; begins, or goes on where there was no room. @may_end:
+ * the caller is the keeper, on whose thread the task may end inside the call; otherwise such an end
+ * is left to the keeper.
+ */
+enum ferry_status ferry_split_submit(struct ferry_task *task, bool may_end);
 
 /* Both halves of batch.counts. */
 static inline uint32_t ferry_counts_open(uint64_t counts)
@@ -152,6 +216,9 @@ void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t n
                     const char *where);
 /* A sentence about a task. */
 void ferry_task_sentence(struct ferry_batch *batch, uint32_t index, char *buf, size_t buf_len);
+
+/* What a program knew of struct ferry_request that was compiled before requests had pieces. */
+#define FERRY_REQUEST_SIZE_MIN offsetof(struct ferry_request, pieces)
 
 /* submit.c: @batch entered by the caller. */
 enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,

@@ -63,9 +63,12 @@ void ferry_task_sentence(struct ferry_batch *batch, uint32_t index, char *buf, s
     ferry_text_init(&text, buf, buf_len);
     if (ferry_segment_view(engine, atomic_load(&task->segment_handle), &view) != FERRY_OK)
         view = NULL;
-    ferry_text_addf(&text, "task %u: %s of %llu bytes at %#llx %s segment \"%s\" %s", index,
+    ferry_text_addf(&text, "task %u: %s of %llu bytes", index,
                     atomic_load(&task->opcode) == FERRY_READ ? "read" : "write",
-                    (unsigned long long)atomic_load(&task->length),
+                    (unsigned long long)atomic_load(&task->length));
+    if (atomic_load(&task->piece_count) > 0)
+        ferry_text_addf(&text, " in %u pieces, the first", atomic_load(&task->piece_count));
+    ferry_text_addf(&text, " at %#llx %s segment \"%s\" %s",
                     (unsigned long long)atomic_load(&task->remote_addr),
                     atomic_load(&task->opcode) == FERRY_READ ? "from" : "to",
                     view == NULL            ? "(closed)"

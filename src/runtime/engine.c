@@ -55,6 +55,7 @@ static void free_memory(struct ferry_engine *engine)
     if (engine->sync_open)
         ferry_ring_fini(&engine->sync_batches);
     ferry_pool_fini(&engine->batches);
+    ferry_pool_fini(&engine->vectors);
     ferry_pool_fini(&engine->views);
     ferry_pool_fini(&engine->segments);
     ferry_published_release(engine->published);
@@ -157,6 +158,9 @@ static enum ferry_status open_pools(struct ferry_engine *engine)
     if (status == FERRY_OK)
         status = ferry_pool_init(&engine->batches, sizeof(struct ferry_batch),
                                  settings->batches_max);
+    if (status == FERRY_OK)
+        status = ferry_pool_init(&engine->vectors, sizeof(struct ferry_vector),
+                                 settings->vectored_requests_max);
     if (status == FERRY_OK)
         status = ferry_ring_init(&engine->sync_batches, FERRY_SYNC_BATCHES);
     engine->sync_open = status == FERRY_OK;

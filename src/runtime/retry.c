@@ -99,7 +99,7 @@ static bool end_early(struct ferry_keeper *keeper, struct ferry_task *task, uint
         end_held(keeper, task, FERRY_ERR_CLOSING, "runtime: the engine is closing");
     else if (atomic_load(&task->xfer.cancel_asked))
         end_held(keeper, task, FERRY_ERR_CANCELED, "runtime: canceled between two tries");
-    else if (ferry_lease_revoked(&task->lease))
+    else if (ferry_task_revoked(task))
         end_held(keeper, task, FERRY_ERR_CANCELED, "runtime: the local memory was unregistered");
     else if (now_ns >= task->xfer.deadline_ns)
         end_held(keeper, task, FERRY_ERR_TIMED_OUT,
@@ -156,7 +156,8 @@ static void submit_anew(struct ferry_keeper *keeper, struct ferry_task *task, ui
     /* The batch must outlast the look at the task below, which may have ended by then. */
     atomic_fetch_add(&batch->pins, 1);
     atomic_fetch_add(&batch->cancels, 1);
-    status = ferry_transport_submit(transport, &xfer, 1);
+    status = ferry_split_needed(task) ? ferry_split_submit(task, true)
+                                      : ferry_transport_submit(transport, &xfer, 1);
     /* A cancel that came between end_early() and now told a transport that had no such task. */
     if (status == FERRY_OK && atomic_load(&xfer->cancel_asked))
         ferry_transport_cancel(transport, xfer);

@@ -61,6 +61,7 @@ struct ferry_settings {
     uint64_t metadata_timeout_ns;
     uint64_t close_timeout_ns;
     uint32_t batches_max;
+    uint32_t vectored_requests_max;
     uint32_t segments_max;
     uint32_t ranges_max;
     uint32_t notifications_max;
@@ -133,6 +134,7 @@ struct ferry_engine {
     struct ferry_pool segments;
     struct ferry_pool views;
     struct ferry_pool batches;
+    struct ferry_pool vectors;      /* struct ferry_vector */
     struct ferry_ring sync_batches; /* of struct ferry_batch */
     bool sync_open;
     struct ferry_reader_slot *readers; /* FERRY_READERS of them */

@@ -24,6 +24,7 @@ enum ferry_status ferry_settings_read(const struct ferry_config *config,
         .metadata_timeout_ns = milliseconds(config, "metadata_timeout_ms"),
         .close_timeout_ns = milliseconds(config, "close_timeout_ms"),
         .batches_max = (uint32_t)ferry_config_u64(config, "batches_max"),
+        .vectored_requests_max = (uint32_t)ferry_config_u64(config, "vectored_requests_max"),
         .segments_max = (uint32_t)ferry_config_u64(config, "segments_max"),
         .ranges_max = ranges_max < FERRY_REGISTRY_BUFFERS_MAX ? (uint32_t)ranges_max
                                                               : FERRY_REGISTRY_BUFFERS_MAX,

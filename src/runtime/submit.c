@@ -41,8 +41,9 @@ struct submission {
     struct ferry_engine *engine;
     struct ferry_batch *batch;
     struct ferry_reader_slot *reader;
-    uint32_t first;    /* slot of the first request */
-    uint32_t prepared; /* slots that hold a view and a lease */
+    uint32_t first;      /* slot of the first request */
+    uint32_t prepared;   /* slots that hold a view and a lease */
+    uint32_t list_count; /* requests so far that have pieces */
     uint64_t view_handle;
     struct ferry_view *view; /* of view_handle, one reference of ours; NULL: none looked up yet */
     uint32_t transport_mask; /* bit per transport index that is needed */
@@ -58,7 +59,8 @@ static enum ferry_status copy_request(const unsigned char *at, size_t stride, ui
     if (size != stride)
         return ferry_fail(FERRY_ERR_INVALID, "request %u: struct_size %zu, the first one's is %zu",
                           index, size, stride);
-    memcpy(request_out, at, sizeof(*request_out));
+    memset(request_out, 0, sizeof(*request_out));
+    memcpy(request_out, at, stride < sizeof(*request_out) ? stride : sizeof(*request_out));
     for (size_t i = sizeof(*request_out); i < stride; i++) {
         if (at[i] != 0)
             return ferry_fail(FERRY_ERR_INVALID,
@@ -67,15 +69,12 @@ static enum ferry_status copy_request(const unsigned char *at, size_t stride, ui
     return FERRY_OK;
 }
 
-static enum ferry_status check_request(const struct ferry_request *request, uint32_t index)
+/* The one range of a request without a list. */
+static enum ferry_status check_range(const struct ferry_request *request, uint32_t index)
 {
-    if (request->opcode != FERRY_READ && request->opcode != FERRY_WRITE)
-        return ferry_fail(FERRY_ERR_INVALID,
-                          "request %u: opcode %d, expected 0 (read) or 1 (write)", index,
-                          (int)request->opcode);
-    if ((unsigned)request->priority > FERRY_PRIORITY_LOW)
-        return ferry_fail(FERRY_ERR_INVALID, "request %u: priority %d, expected 0..2", index,
-                          (int)request->priority);
+    if (request->piece_count != 0)
+        return ferry_fail(FERRY_ERR_INVALID, "request %u: %u pieces at NULL", index,
+                          request->piece_count);
     if (request->local == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "request %u: local memory is NULL", index);
     if (request->length == 0)
@@ -88,6 +87,18 @@ static enum ferry_status check_request(const struct ferry_request *request, uint
         return ferry_fail(
             FERRY_ERR_INVALID, "request %u: remote range %#llx with %llu bytes wraps around", index,
             (unsigned long long)request->remote_offset, (unsigned long long)request->length);
+    return FERRY_OK;
+}
+
+static enum ferry_status check_request(const struct ferry_request *request, uint32_t index)
+{
+    if (request->opcode != FERRY_READ && request->opcode != FERRY_WRITE)
+        return ferry_fail(FERRY_ERR_INVALID,
+                          "request %u: opcode %d, expected 0 (read) or 1 (write)", index,
+                          (int)request->opcode);
+    if ((unsigned)request->priority > FERRY_PRIORITY_LOW)
+        return ferry_fail(FERRY_ERR_INVALID, "request %u: priority %d, expected 0..2", index,
+                          (int)request->priority);
     return FERRY_OK;
 }
 
@@ -156,9 +167,11 @@ static enum ferry_status lease_local(struct submission *submission,
         .length = request->length,
         .access = FERRY_ACCESS_LOCAL,
     };
-    enum ferry_status status = ferry_lease_acquire(&submission->reader->reader, &lease,
-                                                   &task->lease);
+    enum ferry_status status;
 
+    if (task->vector != NULL)
+        return ferry_vector_lease(task->vector, &submission->reader->reader, index);
+    status = ferry_lease_acquire(&submission->reader->reader, &lease, &task->lease);
     if (status == FERRY_ERR_INVALID)
         return ferry_fail(
             status,
@@ -174,7 +187,6 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     struct ferry_xfer *xfer = &task->xfer;
     struct ferry_transport_slot *slot = &submission->engine->transports[task->transport_index];
 
-    task->batch = submission->batch;
     task->view = submission->view;
     ferry_view_retain(task->view);
     task->refreshed = false;
@@ -185,6 +197,9 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     xfer->local = request->local;
     xfer->remote_addr = request->remote_offset;
     xfer->length = request->length;
+    xfer->pieces = task->vector != NULL ? task->vector->pieces : NULL;
+    xfer->piece_count = task->vector != NULL ? task->vector->piece_count : 0;
+    xfer->whole = NULL;
     xfer->target = task->view->targets[task->transport_index];
     xfer->deadline_ns = request->deadline_ns != 0 ? request->deadline_ns : FERRY_NO_DEADLINE;
     xfer->ended = ferry_task_xfer_ended;
@@ -200,10 +215,29 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     atomic_store_explicit(&task->transport, slot->transport, memory_order_relaxed);
     atomic_store_explicit(&task->segment_handle, request->segment, memory_order_relaxed);
     atomic_store_explicit(&task->length, request->length, memory_order_relaxed);
-    atomic_store_explicit(&task->remote_addr, request->remote_offset, memory_order_relaxed);
+    atomic_store_explicit(&task->remote_addr,
+                          xfer->pieces != NULL ? xfer->pieces[0].remote_addr : xfer->remote_addr,
+                          memory_order_relaxed);
     atomic_store_explicit(&task->opcode, request->opcode, memory_order_relaxed);
+    atomic_store_explicit(&task->piece_count, xfer->piece_count, memory_order_relaxed);
     atomic_store_explicit(&task->state, FERRY_TASK_PENDING, memory_order_release);
     submission->transport_mask |= 1U << task->transport_index;
+}
+
+static enum ferry_status take_list(struct submission *submission, struct ferry_request *request,
+                                   uint32_t index, struct ferry_task *task)
+{
+    uint32_t most = submission->engine->settings.vectored_requests_max;
+    enum ferry_status status = ferry_vector_take(submission->engine, request, index, &task->vector);
+
+    if (status == FERRY_OK)
+        submission->list_count++;
+    /* Waiting would not help: all that are in use are of this very call. */
+    if (status == FERRY_ERR_QUEUE_FULL && submission->list_count == most)
+        return ferry_fail(FERRY_ERR_TOO_LARGE,
+                          "request %u: vectored_requests_max: a call takes at most %u lists", index,
+                          most);
+    return status;
 }
 
 static enum ferry_status prepare_one(struct submission *submission, const unsigned char *at,
@@ -213,16 +247,24 @@ static enum ferry_status prepare_one(struct submission *submission, const unsign
     struct ferry_request request;
     enum ferry_status status = copy_request(at, stride, index, &request);
 
+    task->batch = submission->batch;
+    task->vector = NULL;
+    task->lease = (struct ferry_lease){0};
     if (status == FERRY_OK)
         status = check_request(&request, index);
+    if (status == FERRY_OK)
+        status = request.pieces != NULL ? take_list(submission, &request, index, task)
+                                        : check_range(&request, index);
     if (status == FERRY_OK)
         status = look_up_view(submission, request.segment, index);
     if (status == FERRY_OK)
         status = choose_transport(submission, &request, index, task);
     if (status == FERRY_OK)
         status = lease_local(submission, &request, index, task);
-    if (status != FERRY_OK)
+    if (status != FERRY_OK) {
+        ferry_task_release_memory(task);
         return status;
+    }
     fill_task(submission, &request, task);
     submission->prepared++;
     return FERRY_OK;
@@ -235,7 +277,7 @@ static enum ferry_status prepare_all(struct submission *submission,
     size_t stride = requests->struct_size;
     enum ferry_status status = FERRY_OK;
 
-    if (stride < sizeof(*requests) || stride > 4096)
+    if (stride < FERRY_REQUEST_SIZE_MIN || stride > 4096)
         return ferry_fail(FERRY_ERR_INVALID, "struct ferry_request: struct_size %zu, expected %zu",
                           stride, sizeof(*requests));
     /* The hint spreads submitters; a batch mostly meets the reader that it used last time. */
@@ -254,7 +296,7 @@ static void undo_prepared(struct submission *submission)
     for (uint32_t i = 0; i < submission->prepared; i++) {
         struct ferry_task *task = &submission->batch->tasks[submission->first + i];
 
-        ferry_lease_release(&task->lease);
+        ferry_task_release_memory(task);
         ferry_view_release(task->view);
         task->view = NULL;
     }
@@ -268,8 +310,16 @@ bool ferry_batch_take_back(struct ferry_batch *batch, uint32_t count)
     return ferry_counts_open(counts) == 0;
 }
 
-/* Collect the tasks of one transport at the end of the scratch array. */
-static uint32_t gather(struct submission *submission, uint32_t transport_index, uint32_t at)
+/* The tasks of one transport, as an array; with @split those whose pieces go one by one. */
+struct group {
+    struct ferry_xfer **xfers;
+    uint32_t count;
+    bool split;
+};
+
+/* Collect a group at the place given. */
+static uint32_t gather(struct submission *submission, uint32_t transport_index, bool split,
+                       struct ferry_xfer **xfers)
 {
     struct ferry_batch *batch = submission->batch;
     uint32_t count = 0;
@@ -277,49 +327,80 @@ static uint32_t gather(struct submission *submission, uint32_t transport_index, 
     for (uint32_t i = 0; i < submission->prepared; i++) {
         struct ferry_task *task = &batch->tasks[submission->first + i];
 
-        if (task->transport_index == transport_index)
-            batch->xfers[at + count++] = &task->xfer;
+        if (task->transport_index == transport_index && ferry_split_needed(task) == split)
+            xfers[count++] = &task->xfer;
     }
     return count;
 }
 
-/* What a transport refused after others took their part goes to the keeper, which tries again. */
-static void defer(struct submission *submission, uint32_t at, uint32_t count,
-                  enum ferry_status status)
+static struct ferry_task *task_of(struct ferry_xfer *xfer)
 {
-    for (uint32_t i = at; i < at + count; i++)
-        ferry_retry_refused(
-            FERRY_CONTAINER_OF(submission->batch->xfers[i], struct ferry_task, xfer), status);
+    return FERRY_CONTAINER_OF(xfer, struct ferry_task, xfer);
 }
 
-/* Hand over, transport by transport. On failure nothing was. */
-static enum ferry_status hand_over(struct submission *submission)
+/* What a transport refused after others took their part goes to the keeper, which tries again. */
+static void defer(const struct group *group, enum ferry_status status)
 {
-    struct ferry_engine *engine = submission->engine;
-    struct ferry_xfer **xfers = submission->batch->xfers;
-    uint32_t counts[FERRY_TRANSPORTS_MAX] = {0};
-    uint32_t at = 0;
-    bool first = true;
+    for (uint32_t i = 0; i < group->count; i++)
+        ferry_retry_refused(task_of(group->xfers[i]), status);
+}
 
-    /* All groups are made before the first is handed over: after that the tasks are not ours. */
-    for (uint32_t i = 0; i < engine->transport_count; i++) {
-        if (submission->transport_mask & (1U << i))
-            counts[i] = gather(submission, i, at);
-        at += counts[i];
-    }
-    at = 0;
-    for (uint32_t i = 0; i < engine->transport_count; i++) {
-        enum ferry_status status;
+/* @first: nothing was handed over before; then a failure means that still nothing is. */
+static enum ferry_status hand_over_split(const struct group *group, bool first)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct ferry_task *task = task_of(group->xfers[i]);
+        enum ferry_status status = ferry_split_submit(task, false);
 
-        if (counts[i] == 0)
-            continue;
-        status = ferry_transport_submit(engine->transports[i].transport, xfers + at, counts[i]);
         if (status != FERRY_OK && first)
             return status;
         if (status != FERRY_OK)
-            defer(submission, at, counts[i], status);
+            ferry_retry_refused(task, status);
         first = false;
-        at += counts[i];
+    }
+    return FERRY_OK;
+}
+
+/* All groups are made before the first is handed over: after that the tasks are not ours. */
+static uint32_t make_groups(struct submission *submission, struct group *groups_out)
+{
+    struct ferry_xfer **at = submission->batch->xfers;
+    uint32_t group_count = 0;
+
+    for (uint32_t i = 0; i < submission->engine->transport_count; i++) {
+        if (!(submission->transport_mask & (1U << i)))
+            continue;
+        for (uint32_t split = 0; split <= (submission->list_count > 0 ? 1U : 0U); split++) {
+            struct group *group = &groups_out[group_count];
+
+            *group = (struct group){.xfers = at, .split = split != 0};
+            group->count = gather(submission, i, group->split, at);
+            at += group->count;
+            group_count += group->count > 0;
+        }
+    }
+    return group_count;
+}
+
+/* Hand over, group by group. On failure nothing was. */
+static enum ferry_status hand_over(struct submission *submission)
+{
+    struct group groups[2 * FERRY_TRANSPORTS_MAX + 1];
+    uint32_t count = make_groups(submission, groups);
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct group *group = &groups[i];
+        enum ferry_status status;
+
+        if (group->split)
+            status = hand_over_split(group, i == 0);
+        else
+            status = ferry_transport_submit(group->xfers[0]->target->transport, group->xfers,
+                                            group->count);
+        if (status != FERRY_OK && i == 0)
+            return status;
+        if (status != FERRY_OK)
+            defer(group, status);
     }
     return FERRY_OK;
 }

@@ -90,12 +90,13 @@ static enum ferry_status run_public(struct ferry_engine *engine,
 
     if (status != FERRY_OK)
         return status;
-    if (request == NULL || request->struct_size < sizeof(copy))
+    if (request == NULL || request->struct_size < FERRY_REQUEST_SIZE_MIN)
         return ferry_fail(FERRY_ERR_INVALID, "struct ferry_request: struct_size %zu, expected %zu",
                           request != NULL ? request->struct_size : 0, sizeof(copy));
     if (engine->seams.threadless && engine->seams.step == NULL)
         return ferry_fail(FERRY_ERR_UNSUPPORTED, "nobody can wait in this engine");
-    memcpy(&copy, request, sizeof(copy));
+    memcpy(&copy, request,
+           request->struct_size < sizeof(copy) ? request->struct_size : sizeof(copy));
     copy.struct_size = sizeof(copy);
     copy.opcode = opcode;
     if (copy.deadline_ns == 0 || copy.deadline_ns > deadline_ns)

@@ -90,7 +90,7 @@ void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t n
     atomic_store_explicit(&task->native, native, memory_order_relaxed);
     atomic_store_explicit(&task->where, where, memory_order_relaxed);
     /* Before the end is visible: whoever sees it may unregister the memory at once. */
-    ferry_lease_release(&task->lease);
+    ferry_task_release_memory(task);
     ferry_view_release(task->view);
     task->view = NULL;
     ferry_batch_add_end(batch, state, atomic_load_explicit(&task->length, memory_order_relaxed));

@@ -35,6 +35,46 @@ void ferry_xfer_end(struct ferry_xfer *xfer, enum ferry_status status, int32_t n
     ended(xfer);
 }
 
+uint32_t ferry_pieces_find(const struct ferry_xfer_piece *pieces, uint32_t count, uint64_t offset)
+{
+    uint32_t low = 0;
+    uint32_t high = count;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (pieces[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    FERRY_DASSERT(offset - pieces[low].offset < pieces[low].length);
+    return low;
+}
+
+bool ferry_xfer_touches_local(const struct ferry_xfer *xfer, uint64_t addr, uint64_t length)
+{
+    if (xfer->pieces == NULL)
+        return ferry_range_overlaps((uintptr_t)xfer->local, xfer->length, addr, length);
+    for (uint32_t i = 0; i < xfer->piece_count; i++) {
+        if (ferry_range_overlaps((uintptr_t)xfer->pieces[i].local, xfer->pieces[i].length, addr,
+                                 length))
+            return true;
+    }
+    return false;
+}
+
+bool ferry_xfer_touches_remote(const struct ferry_xfer *xfer, uint64_t addr, uint64_t length)
+{
+    if (xfer->pieces == NULL)
+        return ferry_range_overlaps(xfer->remote_addr, xfer->length, addr, length);
+    for (uint32_t i = 0; i < xfer->piece_count; i++) {
+        if (ferry_range_overlaps(xfer->pieces[i].remote_addr, xfer->pieces[i].length, addr, length))
+            return true;
+    }
+    return false;
+}
+
 enum ferry_status ferry_transport_probe(const struct ferry_transport_ops *ops,
                                         const struct ferry_config *config,
                                         struct ferry_transport_info *info_out)
@@ -157,10 +197,16 @@ void ferry_transport_target_explain(struct ferry_target *target, char *buf, size
 static void check_xfer(const struct ferry_transport *transport, const struct ferry_xfer *xfer)
 {
     FERRY_DASSERT(xfer->opcode == FERRY_READ || xfer->opcode == FERRY_WRITE);
-    FERRY_DASSERT(xfer->local != NULL);
     FERRY_DASSERT(xfer->length > 0);
-    FERRY_DASSERT(ferry_range_ok((uintptr_t)xfer->local, xfer->length));
-    FERRY_DASSERT(ferry_range_ok(xfer->remote_addr, xfer->length));
+    FERRY_ASSERT((xfer->pieces != NULL) == (xfer->piece_count > 0));
+    if (xfer->pieces != NULL) {
+        FERRY_ASSERT(transport->ops->caps & FERRY_CAP_VECTOR);
+        FERRY_DASSERT(xfer->local == NULL && xfer->remote_addr == 0);
+    } else {
+        FERRY_DASSERT(xfer->local != NULL);
+        FERRY_DASSERT(ferry_range_ok((uintptr_t)xfer->local, xfer->length));
+        FERRY_DASSERT(ferry_range_ok(xfer->remote_addr, xfer->length));
+    }
     FERRY_DASSERT(xfer->length <= xfer->target->max_transfer_bytes);
     FERRY_ASSERT(xfer->target->transport == transport);
     FERRY_ASSERT(xfer->ended != NULL);

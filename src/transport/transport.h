@@ -48,6 +48,7 @@ struct json_object;
 #define FERRY_CAP_CANCEL    (1u << 2) /* cancel */
 #define FERRY_CAP_REVOKE    (1u << 3) /* revoke */
 #define FERRY_CAP_DECORATOR (1u << 4) /* wraps another transport (fault) */
+#define FERRY_CAP_VECTOR    (1u << 5) /* xfers with pieces; without it the runtime splits them */
 
 /* What a transport may use of its engine. Lives as long as the transport. */
 struct ferry_transport_env {
@@ -71,15 +72,27 @@ struct ferry_transport_env {
  */
 typedef void ferry_xfer_ended_fn(struct ferry_xfer *xfer);
 
+/* One piece of a vectored xfer. The array is the runtime's and constant, but for `own`. */
+struct ferry_xfer_piece {
+    unsigned char *local;
+    uint64_t length; /* > 0 */
+    uint64_t offset; /* of its first byte in the whole; ascending, without gaps */
+    uint64_t remote_addr;
+    uint64_t own; /* the transport's own, between submit and end; undefined at submit */
+};
+
 struct ferry_xfer {
     /* set by the runtime, constant from submit to end */
     enum ferry_opcode opcode;
     enum ferry_priority priority;
     unsigned char *local;
     uint64_t remote_addr;
-    uint64_t length; /* > 0 */
+    uint64_t length;                 /* > 0; the sum of all pieces */
+    struct ferry_xfer_piece *pieces; /* NULL: a single range, as above; else the two are NULL, 0 */
+    uint32_t piece_count;            /* 0 without pieces */
     struct ferry_target *target;
-    uint64_t deadline_ns; /* FERRY_NO_DEADLINE */
+    const struct ferry_xfer *whole; /* NULL, or the xfer of which the runtime made this a part */
+    uint64_t deadline_ns;           /* FERRY_NO_DEADLINE */
     ferry_xfer_ended_fn *ended;
     /* set by the runtime on any thread, read by the transport: someone asked for the end */
     _Atomic bool cancel_asked;
@@ -106,6 +119,20 @@ struct ferry_xfer {
  */
 void ferry_xfer_end(struct ferry_xfer *xfer, enum ferry_status status, int32_t native,
                     const char *where);
+
+/* Someone asked for the end of the xfer, or of the whole that it is a part of. */
+static inline bool ferry_xfer_cancel_asked(const struct ferry_xfer *xfer)
+{
+    return atomic_load(&xfer->cancel_asked) ||
+           (xfer->whole != NULL && atomic_load(&xfer->whole->cancel_asked));
+}
+
+/* Whether [addr, addr + length) touches the local memory of an xfer, or its remote range. */
+bool ferry_xfer_touches_local(const struct ferry_xfer *xfer, uint64_t addr, uint64_t length);
+bool ferry_xfer_touches_remote(const struct ferry_xfer *xfer, uint64_t addr, uint64_t length);
+
+/* The piece that holds byte @offset of the whole. Given: @offset is below the sum. */
+uint32_t ferry_pieces_find(const struct ferry_xfer_piece *pieces, uint32_t count, uint64_t offset);
 
 /* What probe() says. */
 struct ferry_transport_info {
@@ -195,12 +222,12 @@ struct ferry_transport_ops {
 
     /*
      * Required. Any thread; must not block, must not allocate. All or nothing.
-     * Given:   every xfer is valid, its local range is leased by the runtime, all targets are this
-     *          transport's.
-     * Ensures: on FERRY_OK each xfer ends exactly once through ferry_xfer_end(), never from inside
-     *          this call on this thread. On failure none was taken and none ends.
-     * Errors:  ERR_QUEUE_FULL is back-pressure. ERR_CLOSING. Ranges that the target does not have
-     * are not errors here: such an xfer ends with ERR_RANGE or ERR_PERMISSION.
+     * Given:   every xfer is valid, its local ranges are leased by the runtime, all targets are
+     * this transport's; pieces only with FERRY_CAP_VECTOR. Ensures: on FERRY_OK each xfer ends
+     * exactly once through ferry_xfer_end(), never from inside this call on this thread. On failure
+     * none was taken and none ends. Errors:  ERR_QUEUE_FULL is back-pressure. ERR_CLOSING. Ranges
+     * that the target does not have are not errors here: such an xfer ends with ERR_RANGE or
+     * ERR_PERMISSION.
      */
     enum ferry_status (*submit)(struct ferry_transport *transport, struct ferry_xfer *const *xfers,
                                 uint32_t count);
@@ -209,6 +236,8 @@ struct ferry_transport_ops {
      * Optional (FERRY_CAP_CANCEL). Any thread; must not block. Best effort and silent: asks that
      * the xfer, whose cancel_asked is set, end soon. It still ends exactly once. The caller
      * guarantees that the xfer's memory stays valid during the call, even if it ends meanwhile.
+     * Without FERRY_CAP_VECTOR it may be the whole of which only parts were submitted: look for
+     * those by ferry_xfer_cancel_asked().
      */
     void (*cancel)(struct ferry_transport *transport, struct ferry_xfer *xfer);
 

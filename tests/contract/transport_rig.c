@@ -23,6 +23,13 @@ static const struct rig_kind kinds[] = {
      .reactor = "epoll",
      .remote = true,
      .fault = true},
+    {.name = "split", .transport = "loop", .reactor = "epoll", .fault = true, .split = true},
+    {.name = "hp_tcp-split",
+     .transport = "hp_tcp",
+     .reactor = "epoll",
+     .remote = true,
+     .fault = true,
+     .split = true},
 };
 
 const struct rig_kind *rig_find_kind(const char *name)
@@ -70,6 +77,8 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
     assert_ok(ferry_config_set(config, "reactor", kind->reactor, FERRY_ORIGIN_API));
     if (kind->fault)
         assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
+    if (kind->split)
+        assert_ok(ferry_config_set(config, "transports.fault.lists", "false", FERRY_ORIGIN_API));
     for (size_t i = 0; settings != NULL && settings[i] != NULL; i += 2)
         assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
     options.config = config;

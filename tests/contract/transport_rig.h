@@ -28,6 +28,7 @@ struct rig_kind {
     const char *reactor;
     bool remote;   /* two engines */
     bool fault;    /* decorated */
+    bool split;    /* the decorator takes no lists of pieces: the runtime splits them */
     bool can_skip; /* this host may lack what it needs */
 };
 

@@ -28,6 +28,11 @@ static const struct ferry_option fault_options[] = {
      .type = FERRY_OPTION_BOOL,
      .default_value = "false",
      .help = "put the fault decorator around every transport; for tests"},
+    {.name = "lists",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "pass lists of pieces on; false: the runtime splits them, and each piece meets the "
+             "rules by itself"},
     {.name = "rules",
      .type = FERRY_OPTION_STRING,
      .default_value = "",
@@ -257,10 +262,12 @@ static void fault_report(struct ferry_transport *transport, struct json_object *
 }
 
 /* The inner transport's face with our functions behind it. */
-static void fill_ops(struct fault_transport *fault)
+static void fill_ops(struct fault_transport *fault, const struct ferry_config *config)
 {
     fault->ops = *fault->inner->ops;
     fault->ops.caps |= FERRY_CAP_CANCEL | FERRY_CAP_REVOKE | FERRY_CAP_DECORATOR;
+    if (!ferry_config_bool(config, "transports.fault.lists"))
+        fault->ops.caps &= ~FERRY_CAP_VECTOR;
     fault->ops.quiesce = fault_quiesce;
     fault->ops.close = fault_close;
     fault->ops.describe = fault_describe;
@@ -311,7 +318,7 @@ enum ferry_status ferry_fault_wrap(struct ferry_transport *inner,
     fault->random = env->random;
     fault->threadless = env->threadless;
     fault->base.env = env;
-    fill_ops(fault);
+    fill_ops(fault, env->config);
     status = ferry_fault_rules_parse(ferry_config_string(env->config, "transports.fault.rules"),
                                      fault->rules, &fault->rule_count);
     if (status == FERRY_OK)

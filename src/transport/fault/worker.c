@@ -73,6 +73,9 @@ static void pass(struct fault_transport *fault, struct fault_op *op, uint64_t no
     inner->local = outer->local;
     inner->remote_addr = outer->remote_addr;
     inner->length = outer->length;
+    inner->pieces = outer->pieces;
+    inner->piece_count = outer->piece_count;
+    inner->whole = NULL;
     inner->target = FERRY_CONTAINER_OF(outer->target, struct fault_target, base)->inner;
     inner->deadline_ns = outer->deadline_ns;
     inner->ended = inner_ended;
@@ -95,7 +98,7 @@ static bool end_early(struct fault_transport *fault, struct fault_op *op, uint64
 {
     if (atomic_load(&fault->closing))
         end_op(fault, op, FERRY_ERR_CLOSING, 0, "fault: the engine is closing");
-    else if (atomic_load(&op->outer->cancel_asked))
+    else if (ferry_xfer_cancel_asked(op->outer))
         end_op(fault, op, FERRY_ERR_CANCELED, 0, "fault: canceled by the caller");
     else if (op->revoked)
         end_op(fault, op, FERRY_ERR_CANCELED, 0, "fault: the memory was unregistered");
@@ -172,8 +175,7 @@ static void step_op(struct fault_transport *fault, struct fault_op *op, uint64_t
         end_early(fault, op, now_ns);
         return;
     case FAULT_PASSED:
-        if (atomic_load(&op->outer->cancel_asked) &&
-            !atomic_exchange(&op->inner.cancel_asked, true))
+        if (ferry_xfer_cancel_asked(op->outer) && !atomic_exchange(&op->inner.cancel_asked, true))
             ferry_transport_cancel(fault->inner, &op->inner);
         return;
     case FAULT_RETURNED:
@@ -313,8 +315,7 @@ void ferry_fault_run_revoke(struct ferry_worker *worker, struct ferry_job *job)
     for (struct ferry_list *link = fault->all.next; link != &fault->all; link = link->next) {
         struct fault_op *op = FERRY_CONTAINER_OF(link, struct fault_op, link);
 
-        if (ferry_range_overlaps((uintptr_t)op->outer->local, op->outer->length, revoke->addr,
-                                 revoke->length))
+        if (ferry_xfer_touches_local(op->outer, revoke->addr, revoke->length))
             op->revoked = true;
     }
     sweep(fault);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop transport: memmove between two leased ranges of this process, one chunk per request and
+ * The loop transport: memmove between leased ranges of this process, one chunk per request and
  * turn, so that large requests share the worker with small ones.
  *
  * submit() and cancel() run on any thread and only queue; every byte is moved and every request
@@ -35,10 +35,11 @@ struct loop_op {
     struct ferry_inbox_node node; /* until the worker takes it */
     struct ferry_list link;       /* worker: active */
     struct ferry_xfer *xfer;
-    struct ferry_lease remote; /* held from the first step to the end */
-    uint64_t moved;
+    struct ferry_lease remote; /* held from the first step to the end; of a list see lease_list() */
+    uint32_t piece;            /* the present one; 0 without a list */
+    uint64_t moved;            /* bytes of it */
     bool started;
-    bool backward; /* the ranges overlap so that the end has to move first */
+    bool backward; /* the ranges of the piece overlap so that the end has to move first */
     bool revoked;  /* its memory is being unregistered */
 };
 
@@ -127,6 +128,19 @@ static enum ferry_status loop_probe(const struct ferry_config *config,
     return FERRY_OK;
 }
 
+/*
+ * A piece's own word is the entry of the lease that was taken for it, or 0: the one before covers
+ * it, or none was taken.
+ */
+static void release_list(const struct ferry_xfer *xfer)
+{
+    for (uint32_t i = 0; i < xfer->piece_count; i++) {
+        struct ferry_lease lease = {.entry = (void *)(uintptr_t)xfer->pieces[i].own};
+
+        ferry_lease_release(&lease);
+    }
+}
+
 /* The admission is given back before the end is published, so that whoever sees it may submit. */
 static void end_op(struct loop_transport *loop, struct loop_op *op, enum ferry_status status,
                    const char *where)
@@ -136,6 +150,8 @@ static void end_op(struct loop_transport *loop, struct loop_op *op, enum ferry_s
     FERRY_ASSERT(ferry_worker_is_current(loop->worker));
     ferry_list_remove(&op->link);
     ferry_lease_release(&op->remote);
+    if (op->started)
+        release_list(xfer);
     if (status == FERRY_OK)
         atomic_fetch_add_explicit(&loop->moved_bytes, xfer->length, memory_order_relaxed);
     atomic_fetch_add_explicit(&loop->ended_count, 1, memory_order_relaxed);
@@ -148,11 +164,12 @@ static void end_op(struct loop_transport *loop, struct loop_op *op, enum ferry_s
 }
 
 /* What a peer would check: one published buffer that covers the range and permits the access. */
-static enum ferry_status lease_remote(struct loop_transport *loop, struct loop_op *op)
+static enum ferry_status lease_range(struct loop_transport *loop, const struct loop_op *op,
+                                     uint64_t addr, uint64_t length, struct ferry_lease *lease_out)
 {
     struct ferry_lease_request request = {
-        .addr = op->xfer->remote_addr,
-        .length = op->xfer->length,
+        .addr = addr,
+        .length = length,
         .access = FERRY_ACCESS_LOCAL,
     };
     struct ferry_lease any = {0};
@@ -164,9 +181,40 @@ static enum ferry_status lease_remote(struct loop_transport *loop, struct loop_o
         return status;
     request.registration_id = ferry_lease_registration_id(&any);
     request.access = op->xfer->opcode == FERRY_READ ? FERRY_ACCESS_READ : FERRY_ACCESS_WRITE;
-    status = ferry_lease_acquire(&loop->reader, &request, &op->remote);
+    status = ferry_lease_acquire(&loop->reader, &request, lease_out);
     ferry_lease_release(&any);
     return status == FERRY_ERR_PEER_CLOSING ? FERRY_ERR_CLOSING : status;
+}
+
+/* Every piece before the first byte moves. The leases lie in the pieces' own words. */
+static enum ferry_status lease_list(struct loop_transport *loop, const struct loop_op *op)
+{
+    const struct ferry_xfer *xfer = op->xfer;
+    struct ferry_lease last = {0};
+
+    for (uint32_t i = 0; i < xfer->piece_count; i++)
+        xfer->pieces[i].own = 0;
+    for (uint32_t i = 0; i < xfer->piece_count; i++) {
+        struct ferry_xfer_piece *piece = &xfer->pieces[i];
+        enum ferry_status status;
+
+        if (ferry_lease_covers(&last, piece->remote_addr, piece->length))
+            continue;
+        status = lease_range(loop, op, piece->remote_addr, piece->length, &last);
+        if (status != FERRY_OK) {
+            release_list(xfer);
+            return status;
+        }
+        piece->own = (uintptr_t)last.entry;
+    }
+    return FERRY_OK;
+}
+
+static enum ferry_status lease_remote(struct loop_transport *loop, struct loop_op *op)
+{
+    if (op->xfer->pieces != NULL)
+        return lease_list(loop, op);
+    return lease_range(loop, op, op->xfer->remote_addr, op->xfer->length, &op->remote);
 }
 
 static const char *lease_failure(enum ferry_status status)
@@ -183,14 +231,26 @@ static const char *lease_failure(enum ferry_status status)
     }
 }
 
+static bool remote_revoked(const struct loop_op *op)
+{
+    bool revoked = ferry_lease_revoked(&op->remote);
+
+    for (uint32_t i = 0; i < op->xfer->piece_count && !revoked; i++) {
+        struct ferry_lease lease = {.entry = (void *)(uintptr_t)op->xfer->pieces[i].own};
+
+        revoked = ferry_lease_revoked(&lease);
+    }
+    return revoked;
+}
+
 /* Ends the request if something says so before its next byte. */
 static bool end_early(struct loop_transport *loop, struct loop_op *op, uint64_t now_ns)
 {
     if (atomic_load(&loop->closing))
         end_op(loop, op, FERRY_ERR_CLOSING, "loop: the engine is closing");
-    else if (atomic_load(&op->xfer->cancel_asked))
+    else if (ferry_xfer_cancel_asked(op->xfer))
         end_op(loop, op, FERRY_ERR_CANCELED, "loop: canceled by the caller");
-    else if (op->revoked || (op->started && ferry_lease_revoked(&op->remote)))
+    else if (op->revoked || (op->started && remote_revoked(op)))
         end_op(loop, op, FERRY_ERR_CANCELED, "loop: the memory was unregistered");
     else if (op->xfer->deadline_ns != FERRY_NO_DEADLINE && now_ns >= op->xfer->deadline_ns)
         end_op(loop, op, FERRY_ERR_TIMED_OUT, "loop: the deadline passed");
@@ -199,32 +259,58 @@ static bool end_early(struct loop_transport *loop, struct loop_op *op, uint64_t 
     return true;
 }
 
-static void move_chunk(struct loop_op *op, uint64_t chunk)
+/* The single range of a request, or the present piece of its list. */
+static struct ferry_xfer_piece present_piece(const struct loop_op *op)
 {
     const struct ferry_xfer *xfer = op->xfer;
-    unsigned char *remote = (unsigned char *)(uintptr_t)xfer->remote_addr;
-    uint64_t at = op->backward ? xfer->length - op->moved - chunk : op->moved;
 
-    if (xfer->opcode == FERRY_READ)
-        memmove(xfer->local + at, remote + at, chunk);
-    else
-        memmove(remote + at, xfer->local + at, chunk);
-    op->moved += chunk;
+    if (xfer->pieces != NULL)
+        return xfer->pieces[op->piece];
+    return (struct ferry_xfer_piece){
+        .local = xfer->local, .length = xfer->length, .remote_addr = xfer->remote_addr};
 }
 
-static void start_op(struct loop_op *op)
+static void start_piece(struct loop_op *op)
 {
-    const struct ferry_xfer *xfer = op->xfer;
-    uint64_t local = (uintptr_t)xfer->local;
-    uint64_t to = xfer->opcode == FERRY_READ ? local : xfer->remote_addr;
-    uint64_t from = xfer->opcode == FERRY_READ ? xfer->remote_addr : local;
+    struct ferry_xfer_piece piece = present_piece(op);
+    uint64_t local = (uintptr_t)piece.local;
+    uint64_t to = op->xfer->opcode == FERRY_READ ? local : piece.remote_addr;
+    uint64_t from = op->xfer->opcode == FERRY_READ ? piece.remote_addr : local;
 
-    op->backward = to > from && to - from < xfer->length;
-    op->started = true;
+    op->backward = to > from && to - from < piece.length;
+    op->moved = 0;
+}
+
+/* Move at most @most bytes of the present piece, and go to the next one at its end. */
+static uint64_t move_some(struct loop_op *op, uint64_t most)
+{
+    struct ferry_xfer_piece piece = present_piece(op);
+    unsigned char *remote = (unsigned char *)(uintptr_t)piece.remote_addr;
+    uint64_t left = piece.length - op->moved;
+    uint64_t bytes = left < most ? left : most;
+    uint64_t at = op->backward ? left - bytes : op->moved;
+
+    if (op->xfer->opcode == FERRY_READ)
+        memmove(piece.local + at, remote + at, bytes);
+    else
+        memmove(remote + at, piece.local + at, bytes);
+    op->moved += bytes;
+    if (op->moved == piece.length && op->piece + 1 < op->xfer->piece_count) {
+        op->piece++;
+        start_piece(op);
+    }
+    return bytes;
+}
+
+static bool all_moved(const struct loop_op *op)
+{
+    return op->moved == present_piece(op).length && op->piece + 1 >= op->xfer->piece_count;
 }
 
 static void step_op(struct loop_transport *loop, struct loop_op *op, uint64_t now_ns)
 {
+    uint64_t left = loop->chunk_bytes;
+
     if (end_early(loop, op, now_ns))
         return;
     if (!op->started) {
@@ -234,12 +320,12 @@ static void step_op(struct loop_transport *loop, struct loop_op *op, uint64_t no
             end_op(loop, op, status, lease_failure(status));
             return;
         }
-        start_op(op);
+        op->started = true;
+        start_piece(op);
     }
-    uint64_t left = op->xfer->length - op->moved;
-
-    move_chunk(op, left < loop->chunk_bytes ? left : loop->chunk_bytes);
-    if (op->moved == op->xfer->length)
+    while (left > 0 && !all_moved(op))
+        left -= move_some(op, left);
+    if (all_moved(op))
         end_op(loop, op, FERRY_OK, NULL);
 }
 
@@ -301,10 +387,8 @@ static void run_revoke(struct ferry_worker *worker, struct ferry_job *job)
         struct loop_op *op = FERRY_CONTAINER_OF(link, struct loop_op, link);
         const struct ferry_xfer *xfer = op->xfer;
 
-        op->revoked = ferry_range_overlaps((uintptr_t)xfer->local, xfer->length, revoke->addr,
-                                           revoke->length) ||
-                      ferry_range_overlaps(xfer->remote_addr, xfer->length, revoke->addr,
-                                           revoke->length);
+        op->revoked = ferry_xfer_touches_local(xfer, revoke->addr, revoke->length) ||
+                      ferry_xfer_touches_remote(xfer, revoke->addr, revoke->length);
         ferry_list_push_back(&checked, link);
         if (op->revoked)
             end_early(loop, op, now_ns);
@@ -447,6 +531,7 @@ static enum ferry_status loop_submit(struct ferry_transport *transport,
         FERRY_ASSERT(op != NULL);
         op->xfer = xfers[i];
         op->remote = (struct ferry_lease){0};
+        op->piece = 0;
         op->moved = 0;
         op->started = false;
         op->backward = false;
@@ -527,7 +612,7 @@ const struct ferry_transport_ops ferry_loop_ops = {
     .ops_version = FERRY_TRANSPORT_OPS_VERSION,
     .name = "loop",
     .wire_id = -1,
-    .caps = FERRY_CAP_LOCAL | FERRY_CAP_CANCEL | FERRY_CAP_REVOKE,
+    .caps = FERRY_CAP_LOCAL | FERRY_CAP_CANCEL | FERRY_CAP_REVOKE | FERRY_CAP_VECTOR,
     .options = &loop_option_table,
     .probe = loop_probe,
     .open = loop_open,
