@@ -125,7 +125,7 @@ enum ferry_status ferry_vector_lease(struct ferry_vector *vector,
             return ferry_fail(status,
                               "request %u, piece %u: local memory %p with %llu bytes is not inside "
                               "one registered range",
-                              index, i, piece->local, (unsigned long long)piece->length);
+                              index, i, (void *)piece->local, (unsigned long long)piece->length);
         }
         vector->leases[vector->lease_count++] = last;
     }
