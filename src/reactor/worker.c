@@ -320,7 +320,10 @@ static void leave(struct ferry_worker *worker)
     }
 }
 
-/* A host that cancels its thread must not take the baton to the grave: every sleep is such a point.
+/*
+ * A host that cancels its thread must not take the baton to the grave, nor leave `inside` counted,
+ * which close waits for: every sleep is such a point, and so is the write that rings a wake-up
+ * descriptor.
  */
 static int cancel_off(void)
 {
@@ -342,16 +345,12 @@ static void post_from_outside(struct ferry_worker *worker, struct ferry_job *job
             ring_bell(worker, BELL_TAKE);
             return;
         }
-        int cancel_state = cancel_off();
-        bool taken = try_take(worker, BATON_CALLER);
-        if (taken) {
+        if (try_take(worker, BATON_CALLER)) {
             atomic_fetch_add_explicit(&worker->tenures, 1, memory_order_relaxed);
             run_inbox(worker);
             leave(worker);
-        }
-        pthread_setcancelstate(cancel_state, NULL);
-        if (taken)
             return;
+        }
     }
 }
 
@@ -364,19 +363,23 @@ void ferry_worker_post(struct ferry_worker *worker, struct ferry_job *job, bool 
         ferry_inbox_push(&worker->inbox, &job->node);
         return;
     }
+    int cancel_state = cancel_off();
     atomic_fetch_add(&worker->inside, 1);
     post_from_outside(worker, job, inline_ok);
     atomic_fetch_sub(&worker->inside, 1);
+    pthread_setcancelstate(cancel_state, NULL);
 }
 
 void ferry_worker_nudge(struct ferry_worker *worker)
 {
     if (drives(worker))
         return;
+    int cancel_state = cancel_off();
     atomic_fetch_add(&worker->inside, 1);
     atomic_thread_fence(memory_order_seq_cst);
     ring_driver(worker);
     atomic_fetch_sub(&worker->inside, 1);
+    pthread_setcancelstate(cancel_state, NULL);
 }
 
 /*

@@ -537,6 +537,59 @@ static void test_close_ends_a_drive_in_progress(void **state)
     }
 }
 
+struct canceled_poster {
+    struct ferry_worker *worker;
+    struct count_job job;
+    bool nudges;
+    _Atomic uint32_t closed;
+};
+
+/* The cancel is pending when the call begins; ringing a sleeping driver is a point where it acts. */
+static void *post_while_canceled(void *arg)
+{
+    struct canceled_poster *poster = arg;
+
+    pthread_cancel(pthread_self());
+    if (poster->nudges)
+        ferry_worker_nudge(poster->worker);
+    else
+        ferry_worker_post(poster->worker, &poster->job.job, false);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void *close_it(void *arg)
+{
+    struct canceled_poster *poster = arg;
+
+    ferry_worker_close(poster->worker);
+    atomic_store(&poster->closed, 1);
+    return NULL;
+}
+
+/* A thread that the host canceled inside a post stayed counted, and close waited for it for ever. */
+static void test_close_does_not_wait_for_a_canceled_poster(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        struct canceled_poster poster = {.worker = open_worker(FERRY_WAIT_SLEEP, 0),
+                                         .job = {.job.run = count_run},
+                                         .nudges = round % 2 != 0};
+        pthread_t thread;
+        void *result;
+
+        for (int i = 0; i < 10; i++)
+            test_nap(); /* long enough to fall asleep */
+        assert_int_equal(pthread_create(&thread, NULL, post_while_canceled, &poster), 0);
+        pthread_join(thread, &result);
+        assert_ptr_equal(result, PTHREAD_CANCELED);
+        assert_int_equal(pthread_create(&thread, NULL, close_it, &poster), 0);
+        assert_within_ms(atomic_load(&poster.closed) == 1, WAIT_MS);
+        pthread_join(thread, NULL);
+        assert_int_equal(atomic_load(&poster.job.runs), poster.nudges ? 0 : 1);
+    }
+}
+
 static void test_close_runs_the_jobs_that_are_left(void **state)
 {
     (void)state;
@@ -635,6 +688,7 @@ static const struct CMUnitTest worker_tests[] = {
     cmocka_unit_test(test_a_driver_receives_what_arrives_meanwhile),
     cmocka_unit_test(test_idle_means_no_wakeups_at_all),
     cmocka_unit_test(test_close_ends_a_drive_in_progress),
+    cmocka_unit_test(test_close_does_not_wait_for_a_canceled_poster),
     cmocka_unit_test(test_close_runs_the_jobs_that_are_left),
     cmocka_unit_test(test_open_refuses_what_makes_no_sense),
     cmocka_unit_test(test_nothing_leaks),
