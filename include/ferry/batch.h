@@ -281,9 +281,11 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_eventfd(struct ferry_engine *eng
                                                         int *fd_out);
 
 /**
- * Called when the last open task of a batch has ended: once per submit-to-ended cycle, on a worker
- * thread or on a thread inside ferry_batch_wait(), never under a lock. It must not block, and must
- * not wait for or destroy the batch; it may submit to other batches.
+ * Called when the last open task of a batch has ended: once per submit-to-ended cycle, on a thread
+ * of the library or on one that waits (ferry_batch_wait(), ferry_batch_wait_progress(),
+ * ferry_read(), ferry_write(); for any batch), never inside another call and never under a lock of
+ * the library. It must not block, and must not wait for or destroy the batch; it may submit to
+ * other batches.
  */
 typedef void ferry_batch_done_fn(void *arg, uint64_t batch);
 

@@ -98,7 +98,7 @@ bool ferry_worker_is_current(const struct ferry_worker *worker);
  */
 void ferry_worker_post(struct ferry_worker *worker, struct ferry_job *job, bool inline_ok);
 
-/* The predicate of a waiter; cheap, side-effect free, may run on any thread. */
+/* The predicate of a waiter; cheap, called any number of times, on the thread that drives. */
 typedef bool ferry_worker_done_fn(void *arg);
 
 /*

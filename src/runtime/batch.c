@@ -21,14 +21,24 @@
 #define QUIET_SPINS 1000u
 
 /*
- * The batch whose callback runs on this thread. Besides the error text the only state per thread in
- * the library: a callback must not wait for its own worker, and only the thread can know that.
+ * The batch whose callback runs on this thread, and whether this thread is inside a submit. Besides
+ * the error text the only state per thread in the library: a callback must not wait for its own
+ * worker and must not run inside a submit, and only the thread can know that.
  */
 static _Thread_local const struct ferry_batch *calling_back;
+static _Thread_local bool submitting;
 
 bool ferry_in_callback(void)
 {
     return calling_back != NULL;
+}
+
+bool ferry_mark_submitting(bool inside)
+{
+    bool before = submitting;
+
+    submitting = inside;
+    return before;
 }
 
 struct ferry_batch *ferry_batch_enter(struct ferry_engine *engine, uint64_t handle)
@@ -155,10 +165,15 @@ bool ferry_batch_quiet(struct ferry_batch *batch, uint64_t deadline_ns)
     }
 }
 
+void ferry_batch_await_cancels(struct ferry_batch *batch)
+{
+    await_value(&batch->cancels, 0);
+}
+
 void ferry_batch_clear(struct ferry_batch *batch)
 {
     /* A cancel that still looks at a task of the last round must not meet one of the next. */
-    await_value(&batch->cancels, 0);
+    ferry_batch_await_cancels(batch);
     atomic_store(&batch->bytes, 0);
     atomic_store(&batch->completed, 0);
     atomic_store(&batch->worst, FERRY_TASK_COMPLETED);
@@ -209,9 +224,14 @@ void ferry_batch_wake(struct ferry_batch *batch)
         atomic_fetch_add(&batch->wake_word, 1);
         ferry_futex_wake(&batch->wake_word, INT32_MAX);
     }
+    if (atomic_load(&batch->driven) == NULL)
+        return;
+    /* Counted in before the second look: the driver waits for us before it returns. */
+    atomic_fetch_add(&batch->nudges, 1);
     driven = atomic_load(&batch->driven);
     if (driven != NULL)
         ferry_worker_nudge(driven);
+    atomic_fetch_sub(&batch->nudges, 1);
 }
 
 /* The last step of a cycle. The batch may be gone afterwards; its place in the pool is not. */
@@ -233,6 +253,14 @@ void ferry_batch_finish(struct ferry_batch *batch)
         signal_eventfd(batch);
         end_cycle(batch);
         ferry_batch_wake(batch);
+        return;
+    }
+    /*
+     * A submit that gets a worker's baton delivers what has arrived for others, too. The program
+     * may hold a lock around its submit that its callback takes.
+     */
+    if (submitting) {
+        ferry_keeper_finish(batch);
         return;
     }
     /* Sleepers do not wait for the callback, whose length is the program's. */

@@ -166,6 +166,7 @@ struct ferry_batch {
     _Atomic uint32_t sleepers;
     _Atomic uint32_t wake_word;               /* futex of sleepers */
     _Atomic(struct ferry_worker *) driven;    /* a waiter drives this one */
+    _Atomic uint32_t nudges;                  /* enders that may be about to nudge it */
     _Atomic int32_t eventfd;                  /* descriptor + 1; 0: none */
     _Atomic uint32_t spin_score;              /* how well spinning went lately, 0..8 */
     FERRY_ALIGNED_LINE _Atomic uint32_t pins; /* threads inside a call; futex */
@@ -189,15 +190,22 @@ enum ferry_status ferry_batch_new(struct ferry_engine *engine, uint32_t capacity
 void ferry_batch_delete(struct ferry_batch *batch);
 /* True once no task is open and every end has been told; sleeps to the deadline. */
 bool ferry_batch_quiet(struct ferry_batch *batch, uint64_t deadline_ns);
+/* Until no cancel looks at the batch; a cancel does not wait, so this is short. */
+void ferry_batch_await_cancels(struct ferry_batch *batch);
 /* Empty a batch that is quiet. */
 void ferry_batch_clear(struct ferry_batch *batch);
 void ferry_batch_sum(struct ferry_batch *batch, struct ferry_batch_status *status_out);
 /* Have whoever waits for the batch look at it again. */
 void ferry_batch_wake(struct ferry_batch *batch);
-/* Given: open went to 0. Wakes, writes the eventfd, calls back, counts the cycle as ended. */
+/*
+ * Given: open went to 0. Wakes, writes the eventfd, calls back, counts the cycle as ended; leaves
+ * all that to the keeper if there is a callback and this thread is inside a submit.
+ */
 void ferry_batch_finish(struct ferry_batch *batch);
-/* A batch whose callback runs on this thread now, or NULL. */
+/* Whether the callback of a batch runs on this thread now. */
 bool ferry_in_callback(void);
+/* Say that this thread enters or leaves a submit, where no callback runs; what it was before. */
+bool ferry_mark_submitting(bool inside);
 /* Close, for what is left. Given: no other thread uses the engine. */
 bool ferry_batches_quiet(struct ferry_engine *engine, uint64_t deadline_ns);
 void ferry_batches_free(struct ferry_engine *engine);

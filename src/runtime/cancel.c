@@ -27,7 +27,7 @@ void ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32
 {
     bool keeper = false;
 
-    /* ferry_batch_clear() waits for this: a mark must not hit the slot's next task. */
+    /* Whoever uses slots again waits for this: a mark must not hit the slot's next task. */
     atomic_fetch_add(&batch->cancels, 1);
     for (uint32_t i = first; i < first + count; i++)
         cancel_one(&batch->tasks[i], &keeper);

@@ -147,6 +147,7 @@ static void submit_anew(struct ferry_keeper *keeper, struct ferry_task *task, ui
     struct ferry_batch *batch = task->batch;
     struct ferry_xfer *xfer = &task->xfer;
     enum ferry_status status;
+    bool nested;
 
     xfer->ended = ferry_task_xfer_ended;
     xfer->transport_data = NULL;
@@ -156,8 +157,11 @@ static void submit_anew(struct ferry_keeper *keeper, struct ferry_task *task, ui
     /* The batch must outlast the look at the task below, which may have ended by then. */
     atomic_fetch_add(&batch->pins, 1);
     atomic_fetch_add(&batch->cancels, 1);
+    /* No callback runs inside: it may submit to this batch, which would wait for `cancels`. */
+    nested = ferry_mark_submitting(true);
     status = ferry_split_needed(task) ? ferry_split_submit(task, true)
                                       : ferry_transport_submit(transport, &xfer, 1);
+    ferry_mark_submitting(nested);
     /* A cancel that came between end_early() and now told a transport that had no such task. */
     if (status == FERRY_OK && atomic_load(&xfer->cancel_asked))
         ferry_transport_cancel(transport, xfer);
@@ -324,7 +328,7 @@ void ferry_keeper_drain(struct ferry_engine *engine)
 
     if (keeper->worker == NULL)
         return;
-    while ((held = atomic_load(&keeper->held)) != 0) {
+    while ((held = atomic_load(&keeper->held)) != 0 || !ferry_inbox_empty(&keeper->finished)) {
         kick(keeper);
         if (engine->seams.threadless)
             ferry_worker_turn(keeper->worker);

@@ -429,7 +429,9 @@ enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,
 
     if (ferry_counts_open(before) == 0)
         atomic_fetch_add(&batch->cycles_begun, 1);
+    bool nested = ferry_mark_submitting(true);
     status = hand_over(&submission);
+    ferry_mark_submitting(nested);
     if (status == FERRY_OK)
         return FERRY_OK;
 
@@ -447,6 +449,8 @@ enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,
         else
             ferry_batch_wake(batch);
     }
+    /* A cancel that saw the slots must be through with them before they are tasks again. */
+    ferry_batch_await_cancels(batch);
     return status;
 }
 

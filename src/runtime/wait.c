@@ -7,6 +7,8 @@
  * A sleeper costs an ender nothing until the count of open tasks reaches 0 (or the part that it
  * waits for): one wake-up per batch, and none if nobody sleeps. Runs on the caller's thread.
  */
+#include <sched.h>
+
 #include "base/error.h"
 #include "runtime/runtime.h"
 
@@ -27,6 +29,29 @@ static bool wait_over(void *arg)
     uint64_t counts = atomic_load(&wait->batch->counts);
 
     return ferry_counts_open(counts) == 0 || ferry_counts_ended(counts) >= wait->ended_min;
+}
+
+/* Ask enders to wake when so many have ended; the smallest wish wins, the others ask again. */
+static void wish(struct ferry_batch *batch, uint32_t ended_min)
+{
+    uint32_t now = atomic_load(&batch->wake_at);
+
+    while (ended_min < now && !atomic_compare_exchange_weak(&batch->wake_at, &now, ended_min))
+        continue;
+}
+
+/*
+ * The condition of a driver. A task may have gone over to the keeper or to another worker, whose
+ * ender nudges us if the wish says so; an ender that told somebody else has taken the wish down, so
+ * it is made again each time. Made before the look at `counts` (all seq_cst).
+ */
+static bool drive_over(void *arg)
+{
+    struct wait *wait = arg;
+
+    if (wait->ended_min != UINT32_MAX)
+        wish(wait->batch, wait->ended_min);
+    return wait_over(wait);
 }
 
 /* The worker that all open tasks run on, or NULL. */
@@ -65,8 +90,11 @@ static bool drive(struct wait *wait, bool *tired_out)
     *tired_out = true;
     if (worker == NULL || !atomic_compare_exchange_strong(&batch->driven, &nobody, worker))
         return false;
-    over = ferry_worker_drive(worker, wait_over, wait, wait->deadline_ns, &drove);
+    over = ferry_worker_drive(worker, drive_over, wait, wait->deadline_ns, &drove);
     atomic_store(&batch->driven, NULL);
+    /* An ender that has read `driven` must be through with the worker before the engine closes. */
+    while (atomic_load(&batch->nudges) != 0)
+        sched_yield();
     *tired_out = !drove;
     return over;
 }
@@ -125,15 +153,6 @@ static bool spin(struct wait *wait)
         before = before > 0 ? before - 1 : 0;
     atomic_store_explicit(score, before, memory_order_relaxed);
     return over;
-}
-
-/* Ask enders to wake when so many have ended; the smallest wish wins, the others ask again. */
-static void wish(struct ferry_batch *batch, uint32_t ended_min)
-{
-    uint32_t now = atomic_load(&batch->wake_at);
-
-    while (ended_min < now && !atomic_compare_exchange_weak(&batch->wake_at, &now, ended_min))
-        continue;
 }
 
 /* One sleep; false when the deadline passed. */

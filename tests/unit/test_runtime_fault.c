@@ -2,10 +2,12 @@
 /*
  * The fault decorator: its text form, and that each action does what the manual says and counts.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include <ferry/ferry.h>
 
+#include "runtime/runtime.h"
 #include "runtime/seams.h"
 #include "support/pattern.h"
 #include "support/test.h"
@@ -254,6 +256,112 @@ static void test_duplicate_runs_twice_and_ends_once(void **state)
     ferry_text_free(after);
 }
 
+struct part_waiter {
+    struct rig *rig;
+    struct ferry_worker *worker;
+    uint32_t ended_min;
+    _Atomic uint32_t state; /* 1: waits, 2: has returned */
+    enum ferry_status status;
+};
+
+static void *wait_for_part(void *arg)
+{
+    struct part_waiter *waiter = arg;
+
+    atomic_store(&waiter->state, 1);
+    waiter->status = ferry_batch_wait_progress(waiter->rig->engine, waiter->rig->batch,
+                                               waiter->ended_min, test_deadline_ms(20000), NULL);
+    atomic_store(&waiter->state, 2);
+    return NULL;
+}
+
+/*
+ * A waiter that drives the worker of its tasks while one of them ends elsewhere (with the keeper,
+ * or after it went over to another worker): it has to hear of that, also if it waits for a part of
+ * the batch only, and although somebody else, who wanted less, was told before. Otherwise it sleeps
+ * in a reactor where nothing happens any more.
+ */
+static void test_waiter_for_a_part_hears_of_ends_on_other_workers(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_batch *batch = ferry_pool_get(&rig->engine->batches, rig->batch);
+    struct ferry_worker_options options = {.name = "elsewhere", .wait = FERRY_WAIT_SLEEP};
+    struct part_waiter waiters[] = {{.rig = rig, .ended_min = 2}, {.rig = rig, .ended_min = 1}};
+    struct ferry_worker *worker = NULL;
+    pthread_t threads[2];
+
+    assert_ok(ferry_worker_open(&options, &worker));
+    add(rig, FERRY_FAULT_DROP, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_ok(submit(rig, FERRY_READ));
+    assert_within_ms(ferry_fault_kept(rig->fault) == 3, 5000);
+    for (uint32_t i = 0; i < 3; i++)
+        atomic_store(&batch->tasks[i].xfer.driver, worker);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_for_part, &waiters[i]), 0);
+        assert_within_ms(atomic_load(&waiters[i].state) == 1, 5000);
+        /* The first drives; the second finds that and sleeps on the batch. */
+        assert_within_ms(atomic_load(&batch->driven) != NULL, 5000);
+    }
+    assert_within_ms(atomic_load(&batch->sleepers) == 1, 5000);
+    assert_ok(ferry_task_cancel(rig->engine, rig->batch, 0));
+    assert_within_ms(atomic_load(&waiters[1].state) == 2, 5000);
+    assert_int_equal(atomic_load(&waiters[0].state), 1);
+    assert_ok(ferry_task_cancel(rig->engine, rig->batch, 1));
+    assert_within_ms(atomic_load(&waiters[0].state) == 2, 5000);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_ok(waiters[i].status);
+    }
+    ferry_worker_close(worker);
+    assert_ok(ferry_batch_cancel(rig->engine, rig->batch));
+    atomic_store(&batch->tasks[2].xfer.driver, NULL);
+    wait_all(rig);
+}
+
+struct canceler {
+    struct rig *rig;
+    _Atomic bool stop;
+};
+
+static void *cancel_all_the_time(void *arg)
+{
+    struct canceler *canceler = arg;
+
+    while (!atomic_load(&canceler->stop))
+        assert_ok(ferry_batch_cancel(canceler->rig->engine, canceler->rig->batch));
+    return NULL;
+}
+
+/*
+ * The slots of a refused submit are used by the next one. A cancel that had seen them meanwhile
+ * marked a task that was not its own, and found the mark gone when it told the transport, which is
+ * an assertion.
+ */
+static void test_cancel_meets_no_slot_of_a_refused_submit(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_fault_rule rule = ferry_fault_rule_of(FERRY_FAULT_REFUSE);
+    struct canceler canceler = {.rig = rig};
+    struct ferry_request requests[16];
+    pthread_t thread;
+
+    rule.status = FERRY_ERR_QUEUE_FULL;
+    ferry_fault_add(rig->fault, &rule);
+    for (uint32_t i = 0; i < 16; i++) {
+        requests[i] = (struct ferry_request)FERRY_REQUEST_INIT;
+        requests[i].local = rig->local;
+        requests[i].remote_offset = (uintptr_t)rig->remote;
+        requests[i].length = LENGTH;
+    }
+    assert_int_equal(pthread_create(&thread, NULL, cancel_all_the_time, &canceler), 0);
+    for (uint64_t until_ns = test_deadline_ms(1000); test_now_ns() < until_ns;)
+        assert_status(ferry_batch_submit(rig->engine, rig->batch, requests, 16),
+                      FERRY_ERR_QUEUE_FULL);
+    atomic_store(&canceler.stop, true);
+    pthread_join(thread, NULL);
+}
+
 /* Close ends what is dropped or held, in time. */
 static void test_close_does_not_wait_for_what_is_kept(void **state)
 {
@@ -305,6 +413,8 @@ int main(void)
         RIG_TEST(test_dropped_requests_wait_for_release_deadline_or_cancel),
         RIG_TEST(test_held_ends_are_told_at_release),
         RIG_TEST(test_duplicate_runs_twice_and_ends_once),
+        RIG_TEST(test_waiter_for_a_part_hears_of_ends_on_other_workers),
+        RIG_TEST(test_cancel_meets_no_slot_of_a_refused_submit),
         RIG_TEST(test_close_does_not_wait_for_what_is_kept),
     };
 
