@@ -544,7 +544,8 @@ struct canceled_poster {
     _Atomic uint32_t closed;
 };
 
-/* The cancel is pending when the call begins; ringing a sleeping driver is a point where it acts. */
+/* The cancel is pending when the call begins; ringing a sleeping driver is a point where it acts.
+ */
 static void *post_while_canceled(void *arg)
 {
     struct canceled_poster *poster = arg;
@@ -567,7 +568,8 @@ static void *close_it(void *arg)
     return NULL;
 }
 
-/* A thread that the host canceled inside a post stayed counted, and close waited for it for ever. */
+/* A thread that the host canceled inside a post stayed counted, and close waited for it for ever.
+ */
 static void test_close_does_not_wait_for_a_canceled_poster(void **state)
 {
     (void)state;
