@@ -172,13 +172,14 @@ void ferry_batch_await_cancels(struct ferry_batch *batch)
 
 void ferry_batch_clear(struct ferry_batch *batch)
 {
-    /* A cancel that still looks at a task of the last round must not meet one of the next. */
+    /* First: a cancel that still looks at a task of the last round must not meet one of the next.
+     */
+    atomic_store(&batch->counts, 0);
     ferry_batch_await_cancels(batch);
     atomic_store(&batch->bytes, 0);
     atomic_store(&batch->completed, 0);
     atomic_store(&batch->worst, FERRY_TASK_COMPLETED);
     atomic_store(&batch->wake_at, UINT32_MAX);
-    atomic_store(&batch->counts, 0);
 }
 
 void ferry_batch_sum(struct ferry_batch *batch, struct ferry_batch_status *status_out)

@@ -239,6 +239,7 @@ enum ferry_status ferry_batch_wait_inside(struct ferry_batch *batch, uint32_t en
                                           uint64_t deadline_ns);
 
 /* cancel.c */
-void ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32_t count);
+/* Tasks [first, end) as far as they are submitted; returns how many are. */
+uint32_t ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32_t end);
 
 #endif

@@ -23,18 +23,23 @@ static void cancel_one(struct ferry_task *task, bool *keeper_out)
     ferry_transport_cancel(atomic_load(&task->transport), &task->xfer);
 }
 
-void ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32_t count)
+uint32_t ferry_batch_cancel_inside(struct ferry_batch *batch, uint32_t first, uint32_t end)
 {
     bool keeper = false;
+    uint32_t submitted;
 
     /* Whoever uses slots again waits for this: a mark must not hit the slot's next task. */
     atomic_fetch_add(&batch->cancels, 1);
-    for (uint32_t i = first; i < first + count; i++)
+    /* Counted in before the look at what there is: who takes slots back looks the other way round.
+     */
+    submitted = ferry_counts_submitted(atomic_load(&batch->counts));
+    for (uint32_t i = first; i < end && i < submitted; i++)
         cancel_one(&batch->tasks[i], &keeper);
     if (atomic_fetch_sub(&batch->cancels, 1) == 1)
         ferry_futex_wake(&batch->cancels, INT32_MAX);
     if (keeper)
         ferry_keeper_poke(batch->engine);
+    return submitted;
 }
 
 enum ferry_status ferry_batch_cancel(struct ferry_engine *engine, uint64_t batch)
@@ -47,7 +52,7 @@ enum ferry_status ferry_batch_cancel(struct ferry_engine *engine, uint64_t batch
     object = ferry_batch_enter(engine, batch);
     if (object == NULL)
         return FERRY_ERR_STALE_HANDLE;
-    ferry_batch_cancel_inside(object, 0, ferry_counts_submitted(atomic_load(&object->counts)));
+    ferry_batch_cancel_inside(object, 0, object->capacity);
     ferry_batch_leave(object);
     return FERRY_OK;
 }
@@ -63,11 +68,10 @@ enum ferry_status ferry_task_cancel(struct ferry_engine *engine, uint64_t batch,
     object = ferry_batch_enter(engine, batch);
     if (object == NULL)
         return FERRY_ERR_STALE_HANDLE;
-    submitted = ferry_counts_submitted(atomic_load(&object->counts));
-    if (task < submitted)
-        ferry_batch_cancel_inside(object, task, 1);
-    else
-        status = ferry_fail(FERRY_ERR_INVALID, "task %u: the batch has %u", task, submitted);
+    submitted = task < object->capacity ? ferry_batch_cancel_inside(object, task, task + 1)
+                                        : ferry_counts_submitted(atomic_load(&object->counts));
     ferry_batch_leave(object);
+    if (task >= submitted)
+        return ferry_fail(FERRY_ERR_INVALID, "task %u: the batch has %u", task, submitted);
     return status;
 }
