@@ -75,21 +75,40 @@ static bool is_incarnation(const char *text)
            strspn(text, "0123456789abcdefABCDEF") == FERRY_INCARNATION_LEN;
 }
 
+static enum ferry_status add_identity(struct ferry_text *json, const char *segment,
+                                      const char *incarnation)
+{
+    enum ferry_status status;
+
+    if (segment[0] == '\0')
+        return ferry_fail(FERRY_ERR_INVALID, "segment is empty");
+    if (!is_incarnation(incarnation))
+        return ferry_fail(FERRY_ERR_INVALID, "incarnation \"%s\" is not 32 hex digits",
+                          incarnation);
+    status = add_member(json, "segment", segment);
+    return status == FERRY_OK ? add_member(json, "incarnation", incarnation) : status;
+}
+
 enum ferry_status ferry_goodbye_encode(const struct ferry_goodbye_body *body, char **text_out,
                                        size_t *len_out)
 {
     struct ferry_text json;
+
+    ferry_text_init_heap(&json, FERRY_CONTROL_BODY_MAX);
+    return take_object(&json, add_identity(&json, body->segment, body->incarnation), text_out,
+                       len_out);
+}
+
+enum ferry_status ferry_health_encode(const struct ferry_health_body *body, char **text_out,
+                                      size_t *len_out)
+{
+    struct ferry_text json;
     enum ferry_status status;
 
-    if (body->segment[0] == '\0')
-        return ferry_fail(FERRY_ERR_INVALID, "segment is empty");
-    if (!is_incarnation(body->incarnation))
-        return ferry_fail(FERRY_ERR_INVALID, "incarnation \"%s\" is not 32 hex digits",
-                          body->incarnation);
     ferry_text_init_heap(&json, FERRY_CONTROL_BODY_MAX);
-    status = add_member(&json, "segment", body->segment);
+    status = add_member(&json, "status", body->state);
     if (status == FERRY_OK)
-        status = add_member(&json, "incarnation", body->incarnation);
+        status = add_identity(&json, body->segment, body->incarnation);
     return take_object(&json, status, text_out, len_out);
 }
 
@@ -128,27 +147,55 @@ enum ferry_status ferry_notify_decode(const char *text, size_t len,
     return blame_peer(status);
 }
 
+/* The two members that say who is meant; @what begins the text of an error. */
+static enum ferry_status copy_identity(const struct ferry_json *object, const char *what,
+                                       char *segment, char *incarnation)
+{
+    enum ferry_status status = copy_string(object, "segment", segment, FERRY_GOODBYE_NAME_MAX + 1);
+
+    if (status == FERRY_OK)
+        status = copy_string(object, "incarnation", incarnation, FERRY_INCARNATION_LEN + 1);
+    if (status != FERRY_OK)
+        return status;
+    if (segment[0] == '\0')
+        return ferry_fail(FERRY_ERR_PROTOCOL, "%s: segment: empty", what);
+    if (!is_incarnation(incarnation))
+        return ferry_fail(FERRY_ERR_PROTOCOL,
+                          "%s: incarnation: expected 32 hex digits, found \"%s\"", what,
+                          incarnation);
+    for (char *at = incarnation; *at != '\0'; at++)
+        *at = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
+    return FERRY_OK;
+}
+
 enum ferry_status ferry_goodbye_decode(const char *text, size_t len,
                                        struct ferry_goodbye_body *body_out)
 {
+    static const char what[] = "goodbye";
     FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
-    enum ferry_status status = ferry_json_parse(&limits, "goodbye", text, len, &root);
+    enum ferry_status status = ferry_json_parse(&limits, what, text, len, &root);
     struct ferry_goodbye_body body;
 
     if (status == FERRY_OK)
-        status = copy_string(&root, "segment", body.segment, sizeof(body.segment));
+        status = copy_identity(&root, what, body.segment, body.incarnation);
     if (status == FERRY_OK)
-        status = copy_string(&root, "incarnation", body.incarnation, sizeof(body.incarnation));
-    if (status != FERRY_OK)
-        return blame_peer(status);
-    if (body.segment[0] == '\0')
-        return ferry_fail(FERRY_ERR_PROTOCOL, "goodbye: segment: empty");
-    if (!is_incarnation(body.incarnation))
-        return ferry_fail(FERRY_ERR_PROTOCOL,
-                          "goodbye: incarnation: expected 32 hex digits, found \"%s\"",
-                          body.incarnation);
-    for (char *at = body.incarnation; *at != '\0'; at++)
-        *at = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
-    *body_out = body;
-    return FERRY_OK;
+        *body_out = body;
+    return blame_peer(status);
+}
+
+enum ferry_status ferry_health_decode(const char *text, size_t len,
+                                      struct ferry_health_body *body_out)
+{
+    static const char what[] = "health";
+    FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
+    enum ferry_status status = ferry_json_parse(&limits, what, text, len, &root);
+    struct ferry_health_body body;
+
+    if (status == FERRY_OK)
+        status = copy_string(&root, "status", body.state, sizeof(body.state));
+    if (status == FERRY_OK)
+        status = copy_identity(&root, what, body.segment, body.incarnation);
+    if (status == FERRY_OK)
+        *body_out = body;
+    return blame_peer(status);
 }

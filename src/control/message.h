@@ -28,6 +28,8 @@
 #define FERRY_NOTIFY_MESSAGE_MAX 4095
 #define FERRY_GOODBYE_NAME_MAX   255
 #define FERRY_INCARNATION_LEN    32
+#define FERRY_HEALTH_STATE_MAX   15
+#define FERRY_HEALTH_CLOSING     "closing" /* the name is about to be free */
 
 /*
  * Bytes of the longest body: every byte may be written as six ("\u001f"), and a peer may add space
@@ -47,6 +49,13 @@ struct ferry_goodbye_body {
     char incarnation[FERRY_INCARNATION_LEN + 1]; /* 32 lower-case hex digits */
 };
 
+/* What an engine says about itself: which segment it is, and whether it serves it. */
+struct ferry_health_body {
+    char state[FERRY_HEALTH_STATE_MAX + 1];   /* "ok", "starting", "closing"; later ones may come */
+    char segment[FERRY_GOODBYE_NAME_MAX + 1]; /* not empty */
+    char incarnation[FERRY_INCARNATION_LEN + 1]; /* 32 lower-case hex digits */
+};
+
 /*
  * JSON text, malloc'd and NUL-terminated. ERR_INVALID: a text is no UTF-8, or not of the form
  * above; ERR_NO_MEMORY.
@@ -55,6 +64,8 @@ FERRY_CHECKED enum ferry_status ferry_notify_encode(const struct ferry_notify_bo
                                                     char **text_out, size_t *len_out);
 FERRY_CHECKED enum ferry_status ferry_goodbye_encode(const struct ferry_goodbye_body *body,
                                                      char **text_out, size_t *len_out);
+FERRY_CHECKED enum ferry_status ferry_health_encode(const struct ferry_health_body *body,
+                                                    char **text_out, size_t *len_out);
 
 /* ERR_PROTOCOL with the path of the wrong key in the text; ERR_TOO_LARGE; ERR_NO_MEMORY. */
 FERRY_CHECKED enum ferry_status ferry_notify_decode(const char *text, size_t len,
@@ -62,5 +73,7 @@ FERRY_CHECKED enum ferry_status ferry_notify_decode(const char *text, size_t len
 /* Hex digits of both cases are accepted, the output is lower case. */
 FERRY_CHECKED enum ferry_status ferry_goodbye_decode(const char *text, size_t len,
                                                      struct ferry_goodbye_body *body_out);
+FERRY_CHECKED enum ferry_status ferry_health_decode(const char *text, size_t len,
+                                                    struct ferry_health_body *body_out);
 
 #endif

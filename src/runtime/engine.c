@@ -240,12 +240,12 @@ static enum ferry_status choose_name(struct ferry_engine *engine)
                               "metadata_type p2p the name is the control address",
                               given);
         snprintf(engine->name, sizeof(engine->name), "%s", engine->control_address);
-        return FERRY_OK;
-    }
-    if (given[0] != '\0')
+    } else if (given[0] != '\0') {
         snprintf(engine->name, sizeof(engine->name), "%s", given);
-    else
+    } else {
         random_name(engine);
+    }
+    atomic_store(&engine->named, true);
     return FERRY_OK;
 }
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "control/client.h"
+#include "control/message.h"
 #include "metadata/document.h"
 #include "runtime/runtime.h"
 
@@ -43,18 +43,13 @@ static void goodbye_done(struct ferry_http_call *call)
         ferry_futex_wake(&round->running, 1);
 }
 
-static enum ferry_status print_body(struct ferry_engine *engine, struct goodbye_round *round)
+static enum ferry_status encode(struct ferry_engine *engine, struct goodbye_round *round)
 {
-    struct json_object *object = json_object_new_object();
-    enum ferry_status status;
+    struct ferry_goodbye_body body = {0};
 
-    if (object == NULL || !ferry_json_put_string(object, "segment", engine->name) ||
-        !ferry_json_put_string(object, "incarnation", engine->incarnation))
-        status = FERRY_ERR_NO_MEMORY;
-    else
-        status = ferry_json_print(object, 4096, &round->body, &round->body_len);
-    json_object_put(object);
-    return status;
+    snprintf(body.segment, sizeof(body.segment), "%.*s", FERRY_GOODBYE_NAME_MAX, engine->name);
+    memcpy(body.incarnation, engine->incarnation, sizeof(body.incarnation));
+    return ferry_goodbye_encode(&body, &round->body, &round->body_len);
 }
 
 /* Handles first, under the mutex; the addresses are looked up without it. */
@@ -85,14 +80,14 @@ void ferry_goodbye_send(struct ferry_engine *engine, uint64_t deadline_ns)
     if (count == 0)
         return;
     round = calloc(1, sizeof(*round));
-    if (round == NULL || print_body(engine, round) != FERRY_OK) {
+    if (round == NULL || encode(engine, round) != FERRY_OK) {
         free(round);
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
         struct goodbye *goodbye = &round->calls[round->count];
 
-        if (ferry_segment_url(engine, handles[i], "/v1/goodbye", goodbye->url,
+        if (ferry_segment_url(engine, handles[i], FERRY_CONTROL_PATH_GOODBYE, goodbye->url,
                               sizeof(goodbye->url)) != FERRY_OK)
             continue;
         goodbye->round = round;
@@ -117,9 +112,9 @@ void ferry_goodbye_send(struct ferry_engine *engine, uint64_t deadline_ns)
     free(round);
 }
 
-void ferry_goodbye_received(struct ferry_engine *engine, const char *segment,
-                            const char *incarnation)
+void ferry_goodbye_received(struct ferry_engine *engine, const struct ferry_goodbye_body *body)
 {
     atomic_fetch_add_explicit(&engine->goodbye_count, 1, memory_order_relaxed);
-    ferry_debug("runtime", "a peer leaves segment=%.255s incarnation=%.32s", segment, incarnation);
+    ferry_debug("runtime", "a peer leaves segment=%s incarnation=%s", body->segment,
+                body->incarnation);
 }

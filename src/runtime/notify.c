@@ -4,13 +4,14 @@
  * them. They arrive on the control server's thread, which never waits: a full inbox is an answer.
  * Sending blocks the caller until the peer's engine has the text.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "control/client.h"
+#include "control/message.h"
 #include "runtime/runtime.h"
 
 struct ferry_notify_inbox {
@@ -55,8 +56,13 @@ void ferry_notify_close(struct ferry_engine *engine)
     engine->inbox = NULL;
 }
 
-enum ferry_status ferry_notify_put(struct ferry_engine *engine, const char *sender,
-                                   const char *name, const char *message)
+static_assert(sizeof(((struct ferry_notification *)0)->sender) == FERRY_NOTIFY_SENDER_MAX + 1 &&
+                  sizeof(((struct ferry_notification *)0)->name) == FERRY_NOTIFY_NAME_MAX + 1 &&
+                  sizeof(((struct ferry_notification *)0)->message) == FERRY_NOTIFY_MESSAGE_MAX + 1,
+              "what may be sent may be received");
+
+enum ferry_status ferry_notify_put(struct ferry_engine *engine,
+                                   const struct ferry_notify_body *body)
 {
     struct ferry_notify_inbox *inbox = engine->inbox;
     struct notify_entry *entry = calloc(1, sizeof(*entry));
@@ -64,9 +70,9 @@ enum ferry_status ferry_notify_put(struct ferry_engine *engine, const char *send
 
     if (entry == NULL)
         return FERRY_ERR_NO_MEMORY;
-    snprintf(entry->notification.sender, sizeof(entry->notification.sender), "%s", sender);
-    snprintf(entry->notification.name, sizeof(entry->notification.name), "%s", name);
-    snprintf(entry->notification.message, sizeof(entry->notification.message), "%s", message);
+    memcpy(entry->notification.sender, body->sender, sizeof(body->sender));
+    memcpy(entry->notification.name, body->name, sizeof(body->name));
+    memcpy(entry->notification.message, body->message, sizeof(body->message));
     pthread_mutex_lock(&inbox->mutex);
     full = inbox->count >= inbox->capacity;
     if (!full) {
@@ -111,7 +117,7 @@ enum ferry_status ferry_notify_receive(struct ferry_engine *engine, uint64_t dea
                           notification_out != NULL ? notification_out->struct_size : 0,
                           sizeof(*notification_out));
     if (deadline_ns != 0 && ferry_in_callback())
-        return ferry_fail(FERRY_ERR_INVALID, "a completion callback must not wait");
+        return ferry_fail(FERRY_ERR_STATE, "a completion callback must not wait");
     inbox = engine->inbox;
     for (;;) {
         uint32_t seen = atomic_load(&inbox->word);
@@ -131,20 +137,21 @@ enum ferry_status ferry_notify_receive(struct ferry_engine *engine, uint64_t dea
     return FERRY_OK;
 }
 
-static enum ferry_status print_body(struct ferry_engine *engine, const char *name,
-                                    const char *message, char **body_out, size_t *len_out)
+static enum ferry_status encode(struct ferry_engine *engine, const char *name, const char *message,
+                                char **text_out, size_t *len_out)
 {
-    struct json_object *object = json_object_new_object();
-    enum ferry_status status;
+    struct ferry_notify_body body;
 
-    if (object == NULL || !ferry_json_put_string(object, "sender", engine->name) ||
-        !ferry_json_put_string(object, "name", name) ||
-        !ferry_json_put_string(object, "message", message))
-        status = ferry_fail(FERRY_ERR_NO_MEMORY, "notification: out of memory");
-    else
-        status = ferry_json_print(object, 65536, body_out, len_out);
-    json_object_put(object);
-    return status;
+    if (strlen(name) >= sizeof(body.name) || strlen(message) >= sizeof(body.message))
+        return ferry_fail(FERRY_ERR_TOO_LARGE,
+                          "notification: a name of %zu and a message of %zu bytes, at most %d and "
+                          "%d",
+                          strlen(name), strlen(message), FERRY_NOTIFY_NAME_MAX,
+                          FERRY_NOTIFY_MESSAGE_MAX);
+    snprintf(body.sender, sizeof(body.sender), "%.*s", FERRY_NOTIFY_SENDER_MAX, engine->name);
+    strcpy(body.name, name);
+    strcpy(body.message, message);
+    return ferry_notify_encode(&body, text_out, len_out);
 }
 
 static enum ferry_status answer_of(const char *url, long http_status)
@@ -155,7 +162,7 @@ static enum ferry_status answer_of(const char *url, long http_status)
         return ferry_fail(FERRY_ERR_QUEUE_FULL, "the peer's inbox is full");
     if (http_status == 503)
         return ferry_fail(FERRY_ERR_PEER_GONE, "the peer is starting or shutting down");
-    return ferry_fail(FERRY_ERR_INVALID, "%s answered with HTTP status %ld", url, http_status);
+    return ferry_fail(FERRY_ERR_PROTOCOL, "%s answered with HTTP status %ld", url, http_status);
 }
 
 enum ferry_status ferry_notify_send(struct ferry_engine *engine, uint64_t segment, const char *name,
@@ -163,21 +170,17 @@ enum ferry_status ferry_notify_send(struct ferry_engine *engine, uint64_t segmen
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
     char url[FERRY_HOSTPORT_SIZE + 64];
-    struct ferry_http_call call = {.method = FERRY_HTTP_POST, .url = url, .reply_max = 65536};
+    struct ferry_http_call call = {
+        .method = FERRY_HTTP_POST, .url = url, .reply_max = FERRY_CONTROL_BODY_MAX};
     FERRY_AUTO_FREE char *body = NULL;
 
     if (status != FERRY_OK)
         return status;
     if (name == NULL || message == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "notification: name or message is NULL");
-    if (strlen(name) > 255 || strlen(message) > 4095)
-        return ferry_fail(FERRY_ERR_TOO_LARGE,
-                          "notification: a name of %zu and a message of %zu bytes, at most 255 and "
-                          "4095",
-                          strlen(name), strlen(message));
-    status = ferry_segment_url(engine, segment, "/v1/notify", url, sizeof(url));
+    status = encode(engine, name, message, &body, &call.body_len);
     if (status == FERRY_OK)
-        status = print_body(engine, name, message, &body, &call.body_len);
+        status = ferry_segment_url(engine, segment, FERRY_CONTROL_PATH_NOTIFY, url, sizeof(url));
     if (status != FERRY_OK)
         return status;
     call.body = body;

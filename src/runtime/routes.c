@@ -2,18 +2,18 @@
 /*
  * What the control server answers about this engine. Every handler runs on the server's thread;
  * none waits for a peer or a store. Until the engine is open, and from the moment it closes, the
- * answer is 503.
+ * answer is 503; only the health then says more.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "config/option.h"
+#include "control/message.h"
 #include "control/server.h"
 #include "runtime/runtime.h"
 
-#define BODY_MAX        65536
 #define CONNECTIONS_MAX 256
 #define TIMEOUT_S       10
 
@@ -106,26 +106,34 @@ static void get_version(void *arg, const char *body, size_t body_len,
     reply_text(reply_out, status, json);
 }
 
+/* Also while starting and closing, so that whoever wants the name can tell. */
 static void get_health(void *arg, const char *body, size_t body_len,
                        struct ferry_control_reply *reply_out)
 {
     struct ferry_engine *engine = arg;
-    struct json_object *object;
-    enum ferry_status status = FERRY_ERR_NO_MEMORY;
+    bool closing = ferry_engine_closing(engine);
+    bool ready = atomic_load(&engine->ready) && !closing;
+    struct ferry_health_body health = {0};
+    enum ferry_status status;
     char *json = NULL;
     size_t len;
 
     (void)body;
     (void)body_len;
-    if (not_ready(engine, reply_out))
+    if (!atomic_load(&engine->named)) {
+        not_ready(engine, reply_out);
         return;
-    object = json_object_new_object();
-    if (object != NULL && ferry_json_put_string(object, "status", "ok") &&
-        ferry_json_put_string(object, "segment", engine->name) &&
-        ferry_json_put_string(object, "incarnation", engine->incarnation))
-        status = ferry_json_print(object, BODY_MAX, &json, &len);
-    json_object_put(object);
+    }
+    snprintf(health.state, sizeof(health.state), "%s",
+             closing ? FERRY_HEALTH_CLOSING
+             : ready ? "ok"
+                     : "starting");
+    snprintf(health.segment, sizeof(health.segment), "%.*s", FERRY_GOODBYE_NAME_MAX, engine->name);
+    memcpy(health.incarnation, engine->incarnation, sizeof(health.incarnation));
+    status = ferry_health_encode(&health, &json, &len);
     reply_text(reply_out, status, json);
+    if (status == FERRY_OK && !ready)
+        reply_out->http_status = 503;
 }
 
 static void reply_status(struct ferry_control_reply *reply_out, enum ferry_status status)
@@ -137,7 +145,8 @@ static void reply_status(struct ferry_control_reply *reply_out, enum ferry_statu
     case FERRY_ERR_QUEUE_FULL:
         ferry_control_reply_error(reply_out, 429, status, "the inbox is full");
         return;
-    case FERRY_ERR_INVALID:
+    case FERRY_ERR_PROTOCOL:
+    case FERRY_ERR_TOO_LARGE:
         ferry_control_reply_error(reply_out, 400, status, ferry_last_error_text());
         return;
     default:
@@ -149,55 +158,39 @@ static void reply_status(struct ferry_control_reply *reply_out, enum ferry_statu
 static void post_notify(void *arg, const char *body, size_t body_len,
                         struct ferry_control_reply *reply_out)
 {
-    FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
-    const char *sender, *name, *message;
+    struct ferry_notify_body notify;
     enum ferry_status status;
 
     if (not_ready(arg, reply_out))
         return;
-    status = ferry_json_parse(&ferry_json_limits_small, "notification", body, body_len, &root);
+    status = ferry_notify_decode(body, body_len, &notify);
     if (status == FERRY_OK)
-        status = ferry_json_as_object(&root);
-    if (status == FERRY_OK)
-        status = ferry_json_string(&root, "sender", 255, &sender);
-    if (status == FERRY_OK)
-        status = ferry_json_string(&root, "name", 255, &name);
-    if (status == FERRY_OK)
-        status = ferry_json_string(&root, "message", 4095, &message);
-    if (status == FERRY_OK)
-        status = ferry_notify_put(arg, sender, name, message);
+        status = ferry_notify_put(arg, &notify);
     reply_status(reply_out, status);
 }
 
 static void post_goodbye(void *arg, const char *body, size_t body_len,
                          struct ferry_control_reply *reply_out)
 {
-    FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
-    const char *segment, *incarnation;
+    struct ferry_goodbye_body goodbye;
     enum ferry_status status;
 
     if (not_ready(arg, reply_out))
         return;
-    status = ferry_json_parse(&ferry_json_limits_small, "goodbye", body, body_len, &root);
+    status = ferry_goodbye_decode(body, body_len, &goodbye);
     if (status == FERRY_OK)
-        status = ferry_json_as_object(&root);
-    if (status == FERRY_OK)
-        status = ferry_json_string(&root, "segment", 255, &segment);
-    if (status == FERRY_OK)
-        status = ferry_json_string(&root, "incarnation", 64, &incarnation);
-    if (status == FERRY_OK)
-        ferry_goodbye_received(arg, segment, incarnation);
+        ferry_goodbye_received(arg, &goodbye);
     reply_status(reply_out, status);
 }
 
 static const struct ferry_control_route routes[] = {
-    {"GET", "/v1/segment", get_segment},
-    {"GET", "/v1/process", get_process},
-    {"GET", "/v1/transports", get_transports},
-    {"GET", "/v1/version", get_version},
-    {"GET", "/health", get_health},
-    {"POST", "/v1/notify", post_notify},
-    {"POST", "/v1/goodbye", post_goodbye},
+    {"GET", FERRY_CONTROL_PATH_SEGMENT, get_segment},
+    {"GET", FERRY_CONTROL_PATH_PROCESS, get_process},
+    {"GET", FERRY_CONTROL_PATH_TRANSPORTS, get_transports},
+    {"GET", FERRY_CONTROL_PATH_VERSION, get_version},
+    {"GET", FERRY_CONTROL_PATH_HEALTH, get_health},
+    {"POST", FERRY_CONTROL_PATH_NOTIFY, post_notify},
+    {"POST", FERRY_CONTROL_PATH_GOODBYE, post_goodbye},
 };
 
 enum ferry_status ferry_control_open(struct ferry_engine *engine, const struct ferry_places *places)
@@ -209,7 +202,7 @@ enum ferry_status ferry_control_open(struct ferry_engine *engine, const struct f
         .routes = routes,
         .route_count = FERRY_ARRAY_LEN(routes),
         .arg = engine,
-        .body_max = BODY_MAX,
+        .body_max = FERRY_CONTROL_BODY_MAX,
         .connections_max = CONNECTIONS_MAX,
         .timeout_s = TIMEOUT_S,
     };

@@ -43,7 +43,9 @@
 struct ferry_config;
 struct ferry_control_server;
 struct ferry_document;
+struct ferry_goodbye_body;
 struct ferry_http_client;
+struct ferry_notify_body;
 struct ferry_notify_inbox;
 struct ferry_topology;
 
@@ -139,6 +141,7 @@ struct ferry_engine {
     bool sync_open;
     struct ferry_reader_slot *readers; /* FERRY_READERS of them */
     struct ferry_keeper keeper;
+    _Atomic bool named;                 /* `name` is set; the control plane may say it */
     _Atomic bool ready;                 /* the control plane answers */
     _Atomic bool closing;               /* set once; submit, create and open refuse from then on */
     _Atomic uint32_t refreshes_running; /* futex: close waits for 0 */
@@ -252,9 +255,9 @@ void ferry_keeper_finish(struct ferry_batch *batch);
 /* ---- notify.c ---- */
 enum ferry_status ferry_notify_open(struct ferry_engine *engine);
 void ferry_notify_close(struct ferry_engine *engine);
-/* FERRY_OK or ERR_QUEUE_FULL. */
-enum ferry_status ferry_notify_put(struct ferry_engine *engine, const char *sender,
-                                   const char *name, const char *message);
+/* ERR_QUEUE_FULL, ERR_NO_MEMORY; bare. */
+enum ferry_status ferry_notify_put(struct ferry_engine *engine,
+                                   const struct ferry_notify_body *body);
 
 /* ---- segment_buffers.c ---- */
 /* "http://<control address of a peer><path>". ERR_INVALID (own segment), ERR_UNSUPPORTED (no
@@ -264,8 +267,7 @@ enum ferry_status ferry_segment_url(struct ferry_engine *engine, uint64_t segmen
 
 /* ---- goodbye.c ---- */
 void ferry_goodbye_send(struct ferry_engine *engine, uint64_t deadline_ns);
-void ferry_goodbye_received(struct ferry_engine *engine, const char *segment,
-                            const char *incarnation);
+void ferry_goodbye_received(struct ferry_engine *engine, const struct ferry_goodbye_body *body);
 
 /* ---- report.c ---- */
 enum ferry_status ferry_report_process(struct ferry_engine *engine, char **json_out);

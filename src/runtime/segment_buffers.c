@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "control/client.h"
+#include "control/message.h"
 #include "metadata/document.h"
 #include "runtime/runtime.h"
 
@@ -130,8 +131,9 @@ enum ferry_status ferry_segment_buffers(struct ferry_engine *engine, uint64_t se
 static const char *report_path(const char *path)
 {
     static const char *const paths[][2] = {
-        {"segment", "/v1/segment"}, {"process", "/v1/process"}, {"transports", "/v1/transports"},
-        {"health", "/health"},      {"version", "/v1/version"},
+        {"segment", FERRY_CONTROL_PATH_SEGMENT},       {"process", FERRY_CONTROL_PATH_PROCESS},
+        {"transports", FERRY_CONTROL_PATH_TRANSPORTS}, {"health", FERRY_CONTROL_PATH_HEALTH},
+        {"version", FERRY_CONTROL_PATH_VERSION},
     };
 
     for (size_t i = 0; path != NULL && i < FERRY_ARRAY_LEN(paths); i++) {

@@ -121,6 +121,31 @@ static void test_a_goodbye_reads_back(void **state)
     free(text);
 }
 
+static void test_a_health_reply_reads_back_and_needs_its_members(void **state)
+{
+    static const char *const bad[] = {
+        "{\"status\":\"UP\"}",
+        "{\"segment\":\"a\",\"incarnation\":\"0123456789abcdef0123456789abcdef\"}",
+        "{\"status\":\"ok\",\"segment\":\"a\",\"incarnation\":\"\"}",
+    };
+    struct ferry_health_body body = {.state = FERRY_HEALTH_CLOSING,
+                                     .segment = "a",
+                                     .incarnation = "0123456789abcdef0123456789abcdef"};
+    struct ferry_health_body back;
+    char *text;
+    size_t len;
+
+    (void)state;
+    assert_ok(ferry_health_encode(&body, &text, &len));
+    assert_ok(ferry_health_decode(text, len, &back));
+    assert_string_equal(back.state, body.state);
+    assert_string_equal(back.segment, body.segment);
+    assert_string_equal(back.incarnation, body.incarnation);
+    free(text);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_status(ferry_health_decode(bad[i], strlen(bad[i]), &back), FERRY_ERR_PROTOCOL);
+}
+
 static void test_a_goodbye_needs_a_name_and_an_incarnation(void **state)
 {
     static const char *const bad[] = {
@@ -159,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_unknown_keys_are_ignored),
         cmocka_unit_test(test_a_goodbye_reads_back),
         cmocka_unit_test(test_a_goodbye_needs_a_name_and_an_incarnation),
+        cmocka_unit_test(test_a_health_reply_reads_back_and_needs_its_members),
     };
 
     return cmocka_run_group_tests_name("control message", tests, NULL, NULL);

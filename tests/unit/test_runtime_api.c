@@ -14,6 +14,8 @@
 #include <ferry/ferry.h>
 
 #include "base/json.h"
+#include "control/client.h"
+#include "runtime/runtime.h"
 #include "runtime/seams.h"
 #include "support/pattern.h"
 #include "support/test.h"
@@ -546,6 +548,10 @@ static void test_notifications_arrive_in_order_and_the_inbox_is_bounded(void **s
                   FERRY_ERR_TOO_LARGE);
     assert_status(ferry_notify_send(other, FERRY_SEGMENT_LOCAL, "f", "me", test_deadline_ms(5000)),
                   FERRY_ERR_INVALID);
+    /* Refused here, and not only by a peer that cannot read it. */
+    assert_status(ferry_notify_send(other, segment, "g", "\xff", test_deadline_ms(5000)),
+                  FERRY_ERR_INVALID);
+    assert_non_null(strstr(ferry_last_error_text(), "UTF-8"));
     assert_ok(ferry_notify_receive(rig->engine, test_deadline_ms(5000), &got));
     assert_string_equal(got.name, "a");
     assert_string_equal(got.message, "first");
@@ -557,6 +563,41 @@ static void test_notifications_arrive_in_order_and_the_inbox_is_bounded(void **s
     assert_status(ferry_notify_receive(rig->engine, test_deadline_ms(20), &got),
                   FERRY_ERR_TIMED_OUT);
     assert_ok(ferry_engine_close(other));
+}
+
+/* What a peer posts is read by the one strict reader of control messages. */
+static void test_bodies_that_peers_post_are_checked(void **state)
+{
+    static const struct {
+        const char *path;
+        const char *body;
+        long http_status;
+    } posts[] = {
+        {"/v1/goodbye", "{\"segment\":\"a\",\"incarnation\":\"0123\"}", 400},
+        {"/v1/goodbye", "{\"segment\":\"\",\"incarnation\":\"0123456789abcdef0123456789abcdef\"}",
+         400},
+        {"/v1/goodbye", "{\"segment\":\"a\",\"incarnation\":\"0123456789abcdef0123456789ABCDEF\"}",
+         204},
+        {"/v1/notify", "{\"sender\":\"a\",\"name\":\"b\"}", 400},
+        {"/v1/notify", "{\"sender\":\"a\",\"name\":\"b\",\"message\":\"c\",\"later\":1}", 204},
+    };
+    struct rig *rig = *state;
+
+    for (size_t i = 0; i < sizeof(posts) / sizeof(posts[0]); i++) {
+        char url[512];
+        struct ferry_http_call call = {.method = FERRY_HTTP_POST,
+                                       .url = url,
+                                       .body = posts[i].body,
+                                       .body_len = strlen(posts[i].body),
+                                       .reply_max = 65536,
+                                       .deadline_ns = test_deadline_ms(5000)};
+
+        snprintf(url, sizeof(url), "http://%s%s", ferry_engine_segment_name(rig->engine),
+                 posts[i].path);
+        assert_ok(ferry_http_client_call(rig->engine->http, &call));
+        assert_int_equal(call.http_status, posts[i].http_status);
+        free(call.reply);
+    }
 }
 
 static void test_segment_names_are_counted_and_stale_handles_are_errors(void **state)
@@ -664,6 +705,7 @@ int main(void)
         RIG_TEST(test_description_names_what_happened),
         RIG_TEST(test_reports_are_json_and_the_peer_gives_them_too),
         RIG_TEST(test_notifications_arrive_in_order_and_the_inbox_is_bounded),
+        RIG_TEST(test_bodies_that_peers_post_are_checked),
         RIG_TEST(test_segment_names_are_counted_and_stale_handles_are_errors),
         RIG_TEST(test_segment_that_nobody_serves_is_an_error_with_the_address),
         RIG_TEST(test_registration_rules_hold_and_the_list_agrees),
