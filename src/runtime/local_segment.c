@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "control/client.h"
+#include "control/message.h"
 #include "metadata/document.h"
 #include "runtime/runtime.h"
 
@@ -27,6 +28,10 @@
 #define BUFFER_TEXT_MAX 768u
 
 #define PROBE_NS (2 * FERRY_NS_PER_S)
+
+/* How much later a claim is looked at again, and how often it is written anew. */
+#define CLAIM_SETTLE_NS (100 * FERRY_NS_PER_MS)
+#define CLAIM_TRIES     3
 
 static enum ferry_status add_buffer_attrs(struct ferry_engine *engine, struct ferry_document *doc,
                                           uint32_t index,
@@ -251,12 +256,16 @@ enum ferry_status ferry_local_publish(struct ferry_engine *engine)
     return status;
 }
 
-/* Does an engine answer at the control address that a description names? */
+/*
+ * Does an engine that has our name answer at the control address that a description names? Another
+ * one may have the port of an owner that is gone, and one that closes is about to give it up.
+ */
 static bool owner_lives(struct ferry_engine *engine, const char *address)
 {
     char authority[FERRY_HOSTPORT_SIZE];
     char url[FERRY_HOSTPORT_SIZE + 32];
     struct ferry_http_call call = {.method = FERRY_HTTP_GET, .url = url, .reply_max = 65536};
+    struct ferry_health_body health;
     struct ferry_hostport place;
     bool lives;
 
@@ -265,9 +274,13 @@ static bool owner_lives(struct ferry_engine *engine, const char *address)
     if (ferry_hostport_parse(address, 0, FERRY_HOSTPORT_NEED_PORT, &place) != FERRY_OK)
         return false;
     ferry_hostport_format_url(&place, authority, sizeof(authority));
-    snprintf(url, sizeof(url), "http://%s/health", authority);
+    snprintf(url, sizeof(url), "http://%s%s", authority, FERRY_CONTROL_PATH_HEALTH);
     call.deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS, PROBE_NS);
-    lives = ferry_http_client_call(engine->http, &call) == FERRY_OK && call.http_status == 200;
+    lives = ferry_http_client_call(engine->http, &call) == FERRY_OK &&
+            (call.http_status == 200 || call.http_status == 503) &&
+            ferry_health_decode(call.reply, call.reply_len, &health) == FERRY_OK &&
+            strcmp(health.segment, engine->name) == 0 &&
+            strcmp(health.state, FERRY_HEALTH_CLOSING) != 0;
     free(call.reply);
     return lives;
 }
@@ -296,30 +309,86 @@ static enum ferry_status stored_owner(struct ferry_engine *engine, uint64_t dead
     return FERRY_OK;
 }
 
-enum ferry_status ferry_local_claim(struct ferry_engine *engine)
+/* ERR_EXISTS if a living engine has our name; *ours_out: the store has our description. */
+static enum ferry_status look_at_name(struct ferry_engine *engine, bool *ours_out)
 {
     char address[FERRY_HOSTPORT_SIZE];
     uint64_t deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS,
                                                  engine->settings.metadata_timeout_ns);
+    enum ferry_status status = stored_owner(engine, deadline_ns, address, sizeof(address));
+
+    *ours_out = false;
+    if (status == FERRY_ERR_NOT_FOUND)
+        return FERRY_OK;
+    if (status != FERRY_OK)
+        return as_metadata(status);
+    *ours_out = strcmp(address, engine->control_address) == 0;
+    if (*ours_out || address[0] == '\0')
+        return FERRY_OK;
+    if (owner_lives(engine, address))
+        return ferry_fail(FERRY_ERR_EXISTS, "segment name \"%s\" belongs to a living engine at %s",
+                          engine->name, address);
+    ferry_warn("runtime",
+               "taking over a segment name whose owner does not serve it segment=%s owner=%s",
+               engine->name, address);
+    return FERRY_OK;
+}
+
+static void settle(struct ferry_engine *engine)
+{
+    _Atomic uint32_t never = 0;
+    uint64_t until_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS, CLAIM_SETTLE_NS);
+
+    while (ferry_futex_wait(&never, 0, until_ns))
+        continue;
+}
+
+/*
+ * The store has no compare-and-swap, so two engines that find a name free at the same moment both
+ * write it, and the last one has it. Each looks again a little later: the other one sees that, and
+ * an entry that a predecessor deleted on its way out is written once more. A rival that takes
+ * longer than that from its look to its write is not noticed; nothing but the store could.
+ */
+static enum ferry_status hold_name(struct ferry_engine *engine)
+{
+    for (uint32_t i = 0; i < CLAIM_TRIES; i++) {
+        enum ferry_status status;
+        bool ours;
+
+        settle(engine);
+        status = look_at_name(engine, &ours);
+        if (status != FERRY_OK || ours)
+            return status;
+        engine->stored = false;
+        status = ferry_local_publish(engine);
+        if (status != FERRY_OK)
+            return status;
+    }
+    return ferry_fail(FERRY_ERR_METADATA,
+                      "the metadata store does not keep the description of segment \"%s\"",
+                      engine->name);
+}
+
+enum ferry_status ferry_local_claim(struct ferry_engine *engine)
+{
     enum ferry_status status;
+    bool ours;
+    char cause[FERRY_ERROR_TEXT_SIZE];
 
     if (engine->store->ops->names_are_addresses)
         return FERRY_OK;
-    status = stored_owner(engine, deadline_ns, address, sizeof(address));
-    if (status == FERRY_OK && address[0] != '\0') {
-        if (owner_lives(engine, address))
-            return ferry_fail(FERRY_ERR_EXISTS,
-                              "segment name \"%s\" belongs to a living engine at %s", engine->name,
-                              address);
-        if (strcmp(address, engine->control_address) != 0)
-            ferry_warn("runtime",
-                       "taking over a segment name whose owner does not answer "
-                       "segment=%s owner=%s",
-                       engine->name, address);
-    } else if (status != FERRY_OK && status != FERRY_ERR_NOT_FOUND) {
-        return as_metadata(status);
-    }
-    return ferry_local_publish(engine);
+    status = look_at_name(engine, &ours);
+    if (status == FERRY_OK)
+        status = ferry_local_publish(engine);
+    /* In a threadless engine nobody comes in between. */
+    if (status == FERRY_OK && !engine->seams.threadless)
+        status = hold_name(engine);
+    if (status == FERRY_OK || !engine->stored)
+        return status;
+    snprintf(cause, sizeof(cause), "%s", ferry_last_error_text());
+    ferry_local_withdraw(engine, ferry_engine_deadline(engine, FERRY_NEVER_NS,
+                                                       engine->settings.metadata_timeout_ns));
+    return ferry_fail(status, "%s", cause);
 }
 
 void ferry_local_withdraw(struct ferry_engine *engine, uint64_t deadline_ns)

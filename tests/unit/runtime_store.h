@@ -204,6 +204,7 @@ static inline char *test_store_text(struct test_store *store, const char *name)
     return copy;
 }
 
+/* NULL deletes. */
 static inline void test_store_set(struct test_store *store, const char *name, const char *value)
 {
     char **text;
@@ -211,7 +212,7 @@ static inline void test_store_set(struct test_store *store, const char *name, co
     pthread_mutex_lock(&store->mutex);
     text = test_store_slot(store, name, true);
     free(*text);
-    *text = strdup(value);
+    *text = value != NULL ? strdup(value) : NULL;
     pthread_mutex_unlock(&store->mutex);
 }
 

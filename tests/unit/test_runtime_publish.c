@@ -10,6 +10,7 @@
 #include <ferry/ferry.h>
 
 #include "metadata/document.h"
+#include "runtime/runtime.h"
 #include "runtime/seams.h"
 #include "support/process.h"
 #include "support/sanitizer.h"
@@ -209,6 +210,100 @@ static void test_name_of_a_living_engine_is_taken(void **state)
     test_store_close(store);
 }
 
+static void set_owner(struct test_store *store, const char *name, const char *address)
+{
+    char text[1024];
+
+    snprintf(
+        text, sizeof(text),
+        "{\"name\":\"%s\",\"type\":\"memory\",\"machine_id\":\"m\",\"rpc_server_addr\":\"%s\","
+        "\"detail\":{\"device_attrs\":{},\"buffers\":[],\"devices\":[],\"transport_attrs\":[]}}",
+        name, address);
+    test_store_set(store, name, text);
+}
+
+/* An owner was killed, and its port went to an engine of another name: that one has no claim. */
+static void test_name_is_not_held_by_a_stranger_at_the_same_address(void **state)
+{
+    struct test_store *store = test_store_open();
+    struct ferry_engine *stranger = open_engine(store, "stranger");
+    struct ferry_engine *engine = NULL;
+
+    (void)state;
+    set_owner(store, "a", stranger->control_address);
+    assert_ok(try_open(store, "a", NULL, &engine));
+    assert_ok(ferry_engine_close(engine));
+    assert_ok(ferry_engine_close(stranger));
+    test_store_close(store);
+}
+
+struct opener {
+    struct test_store *store;
+    struct ferry_engine *engine;
+    enum ferry_status status;
+};
+
+static void *open_a(void *arg)
+{
+    struct opener *opener = arg;
+
+    opener->status = try_open(opener->store, "a", NULL, &opener->engine);
+    return NULL;
+}
+
+/* Both find the name free before either has written it: one has it, the other hears of that. */
+static void test_name_claimed_twice_at_once_goes_to_one(void **state)
+{
+    struct test_store *store = test_store_open();
+    struct opener openers[2] = {{.store = store}, {.store = store}};
+    pthread_t threads[2];
+    uint32_t winners = 0;
+
+    (void)state;
+    test_store_hold(store, FERRY_STORE_GET, true);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, open_a, &openers[i]), 0);
+    assert_within_ms(test_store_count(store, FERRY_STORE_GET) == 2, 20000);
+    test_store_hold(store, FERRY_STORE_PUT, true);
+    test_store_hold(store, FERRY_STORE_GET, false);
+    assert_within_ms(test_store_count(store, FERRY_STORE_PUT) == 2, 20000);
+    test_store_hold(store, FERRY_STORE_PUT, false);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        winners += openers[i].status == FERRY_OK;
+    }
+    assert_int_equal(winners, 1);
+    assert_true(openers[0].status == FERRY_ERR_EXISTS || openers[1].status == FERRY_ERR_EXISTS);
+    /* The loser has left the winner's description alone. */
+    assert_int_equal(published_buffers(store, "a"), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_ok(ferry_engine_close(openers[i].engine));
+    test_store_close(store);
+}
+
+/* A predecessor that looked before we wrote deletes our entry on its way out. */
+static void test_name_that_a_predecessor_deletes_is_written_again(void **state)
+{
+    struct test_store *store = test_store_open();
+    struct opener opener = {.store = store};
+    pthread_t thread;
+
+    (void)state;
+    test_store_hold(store, FERRY_STORE_PUT, true);
+    assert_int_equal(pthread_create(&thread, NULL, open_a, &opener), 0);
+    assert_within_ms(test_store_count(store, FERRY_STORE_PUT) == 1, 20000);
+    test_store_hold(store, FERRY_STORE_GET, true);
+    test_store_hold(store, FERRY_STORE_PUT, false);
+    assert_within_ms(test_store_count(store, FERRY_STORE_GET) == 2, 20000);
+    test_store_set(store, "a", NULL);
+    test_store_hold(store, FERRY_STORE_GET, false);
+    pthread_join(thread, NULL);
+    assert_ok(opener.status);
+    assert_int_equal(published_buffers(store, "a"), 0);
+    assert_ok(ferry_engine_close(opener.engine));
+    test_store_close(store);
+}
+
 static void test_store_that_fails_fails_the_open(void **state)
 {
     struct test_store *store = test_store_open();
@@ -343,6 +438,9 @@ int main(void)
         cmocka_unit_test(test_registration_that_cannot_be_published_is_taken_back),
         cmocka_unit_test(test_registrations_of_many_threads_share_publications),
         cmocka_unit_test(test_name_of_a_living_engine_is_taken),
+        cmocka_unit_test(test_name_is_not_held_by_a_stranger_at_the_same_address),
+        cmocka_unit_test(test_name_claimed_twice_at_once_goes_to_one),
+        cmocka_unit_test(test_name_that_a_predecessor_deletes_is_written_again),
         cmocka_unit_test(test_store_that_fails_fails_the_open),
         cmocka_unit_test(test_published_address_is_one_that_peers_can_use),
         cmocka_unit_test(test_port_and_name_that_cannot_be_had_are_errors),
