@@ -399,6 +399,12 @@ struct ferry_urma {
     struct ferry_urma_runtime *runtime;
 };
 
+/* What tests put in the place of the built-in implementation. */
+struct ferry_urma_seam {
+    const struct ferry_urma_ops *ops;
+    void *self;
+};
+
 /* The name of a class, such as "device". */
 const char *ferry_urma_class_name(enum ferry_urma_class class);
 

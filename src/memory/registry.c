@@ -396,6 +396,11 @@ enum ferry_status ferry_registry_find(struct ferry_registry *registry, uint64_t 
     return FERRY_OK;
 }
 
+void ferry_registry_touch(struct ferry_registry *registry)
+{
+    atomic_fetch_add_explicit(&registry->generation, 1, memory_order_release);
+}
+
 uint32_t ferry_registry_count(struct ferry_registry *registry)
 {
     pthread_mutex_lock(&registry->mutex);

@@ -190,6 +190,8 @@ void ferry_removal_revoke(const struct ferry_removal *removal);
 struct ferry_registry_range ferry_removal_range(const struct ferry_removal *removal,
                                                 uint32_t index);
 uint32_t ferry_removal_lease_count(const struct ferry_removal *removal, uint32_t index);
+/* The id of the i-th mention's range if it goes for good with this removal, else 0. */
+uint64_t ferry_removal_hidden_id(const struct ferry_removal *removal, uint32_t index);
 
 /*
  * Drop what was hidden and count down what was not, all or none. ERR_BUSY (with text that names a
@@ -326,6 +328,9 @@ void ferry_registry_list_free(struct ferry_registry_list *list);
  * thread, no lock.
  */
 uint64_t ferry_registry_generation(const struct ferry_registry *registry);
+
+/* What is published of the set has changed without it, such as a device's keys: publish anew. */
+void ferry_registry_touch(struct ferry_registry *registry);
 
 /* The published buffer that covers all of a range. ERR_NOT_FOUND, with text. Takes the mutex. */
 FERRY_CHECKED enum ferry_status ferry_registry_find(struct ferry_registry *registry, uint64_t addr,

@@ -190,6 +190,14 @@ uint32_t ferry_removal_lease_count(const struct ferry_removal *removal, uint32_t
     return ferry_gate_hidden(entry) ? ferry_gate_leases(entry) : 0;
 }
 
+uint64_t ferry_removal_hidden_id(const struct ferry_removal *removal, uint32_t index)
+{
+    FERRY_ASSERT(index < removal->count);
+    const struct ferry_registration *entry = removal->entries[index];
+
+    return ferry_gate_hidden(entry) ? entry->id : 0;
+}
+
 struct ferry_registry_range ferry_removal_range(const struct ferry_removal *removal, uint32_t index)
 {
     FERRY_ASSERT(index < removal->count);

@@ -304,8 +304,15 @@ static void fill_env(struct ferry_engine *engine)
         .budget = &engine->budget,
         .net = engine->seams.net,
         .reactor_ops = engine->seams.reactor_ops,
+        .urma = engine->seams.urma,
         .threadless = engine->seams.threadless,
+        .step = engine->seams.step,
+        .step_arg = engine->seams.step_arg,
     };
+    if (engine->http != NULL) {
+        ferry_peer_channel_init(&engine->channel, engine->http);
+        engine->env.channel = &engine->channel;
+    }
 }
 
 static enum ferry_status open_all(struct ferry_engine *engine)

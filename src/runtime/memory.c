@@ -116,6 +116,45 @@ static enum ferry_status wait_quiet(struct ferry_engine *engine, struct ferry_re
     return FERRY_OK;
 }
 
+/* The transports let go of what is hidden; ERR_BUSY if a device does not. */
+static enum ferry_status remove_buffers(struct ferry_engine *engine,
+                                        const struct ferry_removal *removal, uint64_t deadline_ns)
+{
+    enum ferry_status result = FERRY_OK;
+
+    for (uint32_t i = 0; i < removal->count; i++) {
+        uint64_t id = ferry_removal_hidden_id(removal, i);
+
+        for (uint32_t t = 0; t < engine->transport_count && id != 0; t++) {
+            struct ferry_transport *transport = engine->transports[t].transport;
+
+            if (transport != NULL &&
+                ferry_transport_remove_buffer(transport, id, deadline_ns) != FERRY_OK)
+                result = FERRY_ERR_BUSY;
+        }
+    }
+    return result;
+}
+
+/* Every transport that moves bytes by device learns of the ranges, in the order of the list. */
+static enum ferry_status add_buffers(struct ferry_engine *engine,
+                                     const struct ferry_registry_spec *specs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct ferry_registry_buffer buffer;
+        enum ferry_status status = ferry_registry_find(&engine->registry, specs[i].addr,
+                                                       specs[i].length, &buffer);
+
+        for (uint32_t t = 0; t < engine->transport_count && status == FERRY_OK; t++) {
+            if (engine->transports[t].transport != NULL)
+                status = ferry_transport_add_buffer(engine->transports[t].transport, &buffer);
+        }
+        if (status != FERRY_OK)
+            return status;
+    }
+    return FERRY_OK;
+}
+
 /* From "hidden" to "gone". On failure the removal was abandoned. */
 static enum ferry_status remove_hidden(struct ferry_engine *engine, struct ferry_removal *removal,
                                        uint64_t timeout_ns)
@@ -136,6 +175,10 @@ static enum ferry_status remove_hidden(struct ferry_engine *engine, struct ferry
         revoke_ranges(engine, removal, revoke_ns);
         status = wait_quiet(engine, removal, revoke_ns);
     }
+    /* Peers reach the memory without a lease where a device serves them. */
+    if (status == FERRY_OK)
+        status = remove_buffers(engine, removal,
+                                ferry_deadline_ns(ferry_engine_now(engine), REVOKE_NS));
     if (status == FERRY_OK)
         status = ferry_removal_finish(removal);
     if (status != FERRY_OK) {
@@ -184,7 +227,9 @@ enum ferry_status ferry_memory_register(struct ferry_engine *engine,
         status = ferry_registry_register(&engine->registry, specs, (uint32_t)count);
     if (status != FERRY_OK)
         return status;
-    status = ferry_local_publish(engine);
+    status = add_buffers(engine, specs, (uint32_t)count);
+    if (status == FERRY_OK)
+        status = ferry_local_publish(engine);
     if (status == FERRY_OK)
         return FERRY_OK;
     strncpy(cause, ferry_last_error_text(), sizeof(cause) - 1);

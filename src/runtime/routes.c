@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/option.h"
+#include "control/channel.h"
 #include "control/message.h"
 #include "control/server.h"
 #include "runtime/runtime.h"
@@ -183,6 +185,42 @@ static void post_goodbye(void *arg, const char *body, size_t body_len,
     reply_status(reply_out, status);
 }
 
+/* {"transport": name, ...}: the rest is that transport's. */
+static void post_bootstrap(void *arg, const char *body, size_t body_len,
+                           struct ferry_control_reply *reply_out)
+{
+    FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
+    struct ferry_engine *engine = arg;
+    enum ferry_status status;
+    const char *name;
+    uint32_t index;
+    char *reply = NULL;
+
+    if (not_ready(arg, reply_out))
+        return;
+    status = ferry_json_parse(&ferry_json_limits_small, "bootstrap", body, body_len, &root);
+    if (status == FERRY_OK)
+        status = ferry_json_as_object(&root);
+    if (status == FERRY_OK)
+        status = ferry_json_string(&root, "transport", 32, &name);
+    if (status != FERRY_OK) {
+        reply_status(reply_out, status);
+        return;
+    }
+    status = ferry_engine_find_transport(engine, name, &index);
+    if (status != FERRY_OK) {
+        ferry_control_reply_error(reply_out, 404, FERRY_ERR_UNSUPPORTED,
+                                  "this engine does not use that transport");
+        return;
+    }
+    status = ferry_transport_bootstrap(engine->transports[index].transport, body, body_len, &reply);
+    if (status != FERRY_OK) {
+        ferry_control_reply_error(reply_out, 409, status, ferry_last_error_text());
+        return;
+    }
+    reply_text(reply_out, FERRY_OK, reply);
+}
+
 static const struct ferry_control_route routes[] = {
     {"GET", FERRY_CONTROL_PATH_SEGMENT, get_segment},
     {"GET", FERRY_CONTROL_PATH_PROCESS, get_process},
@@ -191,6 +229,7 @@ static const struct ferry_control_route routes[] = {
     {"GET", FERRY_CONTROL_PATH_HEALTH, get_health},
     {"POST", FERRY_CONTROL_PATH_NOTIFY, post_notify},
     {"POST", FERRY_CONTROL_PATH_GOODBYE, post_goodbye},
+    {"POST", FERRY_CONTROL_PATH_BOOTSTRAP, post_bootstrap},
 };
 
 enum ferry_status ferry_control_open(struct ferry_engine *engine, const struct ferry_places *places)

@@ -32,6 +32,7 @@
 #include "base/list.h"
 #include "base/pool.h"
 #include "base/ring.h"
+#include "control/channel.h"
 #include "memory/registry.h"
 #include "metadata/store.h"
 #include "reactor/worker.h"
@@ -125,6 +126,7 @@ struct ferry_engine {
     struct ferry_store *store;
     bool store_owned;
     struct ferry_control_server *control; /* NULL: threadless */
+    struct ferry_peer_channel channel;    /* of the transports, over `http` */
     struct ferry_transport_env env;
     struct ferry_transport_slot transports[FERRY_TRANSPORTS_MAX];
     uint32_t transport_count;

@@ -17,13 +17,15 @@ struct ferry_random;
 struct ferry_reactor_ops;
 struct ferry_store;
 struct ferry_transport;
+struct ferry_urma_seam;
 
 struct ferry_engine_seams {
     const struct ferry_clock *clock;
     struct ferry_random *random;
     struct ferry_net *net;
     const struct ferry_reactor_ops *reactor_ops;
-    struct ferry_store *store; /* instead of metadata_type; not closed by the engine */
+    const struct ferry_urma_seam *urma; /* instead of the built-in adapter of ub */
+    struct ferry_store *store;          /* instead of metadata_type; not closed by the engine */
     /*
      * No thread is started and no control server or client opened. The segment name and the
      * advertised address come from the options and the configuration. Whoever opened the engine

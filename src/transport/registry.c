@@ -48,6 +48,32 @@ static enum ferry_status no_describe_buffer(struct ferry_transport *transport,
                       transport->ops->name);
 }
 
+static enum ferry_status no_add_buffer(struct ferry_transport *transport,
+                                       const struct ferry_registry_buffer *buffer)
+{
+    (void)transport;
+    (void)buffer;
+    return FERRY_OK;
+}
+
+static enum ferry_status no_remove_buffer(struct ferry_transport *transport,
+                                          uint64_t registration_id, uint64_t deadline_ns)
+{
+    (void)transport;
+    (void)registration_id;
+    (void)deadline_ns;
+    return FERRY_OK;
+}
+
+static enum ferry_status no_bootstrap(struct ferry_transport *transport, const char *text,
+                                      size_t len, char **reply_out)
+{
+    (void)text;
+    (void)len;
+    (void)reply_out;
+    return ferry_fail(FERRY_ERR_UNSUPPORTED, "%s has no bootstrap", transport->ops->name);
+}
+
 /* Cancel is best effort: an xfer that cannot be cancelled runs to its end. */
 static void no_cancel(struct ferry_transport *transport, struct ferry_xfer *xfer)
 {
@@ -101,6 +127,9 @@ static enum ferry_status check_ops(const struct ferry_transport_ops *ops)
     if (((ops->caps & FERRY_CAP_REVOKE) != 0) != (ops->revoke != NULL))
         return ferry_fail(FERRY_ERR_INTERNAL, "%s: FERRY_CAP_REVOKE and its revoke disagree",
                           ops->name);
+    if ((ops->add_buffer != NULL) != (ops->remove_buffer != NULL))
+        return ferry_fail(FERRY_ERR_INTERNAL, "%s: add_buffer and remove_buffer disagree",
+                          ops->name);
     if ((ops->wire_id >= 0) != (ops->describe != NULL) ||
         (ops->wire_id >= 0) != (ops->describe_buffer != NULL))
         return ferry_fail(FERRY_ERR_INTERNAL, "%s: wire_id and describe disagree", ops->name);
@@ -119,6 +148,12 @@ enum ferry_status ferry_transport_ops_merge(const struct ferry_transport_ops *op
         full.describe = no_describe;
     if (full.describe_buffer == NULL)
         full.describe_buffer = no_describe_buffer;
+    if (full.add_buffer == NULL)
+        full.add_buffer = no_add_buffer;
+    if (full.remove_buffer == NULL)
+        full.remove_buffer = no_remove_buffer;
+    if (full.bootstrap == NULL)
+        full.bootstrap = no_bootstrap;
     if (full.cancel == NULL)
         full.cancel = no_cancel;
     if (full.revoke == NULL)

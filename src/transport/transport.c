@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "memory/registry.h"
 
 #define FERRY_ATTR_TEXT_MAX (64u << 10) /* bytes of one published attribute */
 
@@ -160,6 +161,43 @@ enum ferry_status ferry_transport_describe_buffer(struct ferry_transport *transp
     FERRY_ASSERT(permission != FERRY_PERMISSION_LOCAL);
     status = transport->ops->describe_buffer(transport, registration_id, permission, &attr);
     return check_attr(status, attr, attr_out);
+}
+
+enum ferry_status ferry_transport_add_buffer(struct ferry_transport *transport,
+                                             const struct ferry_registry_buffer *buffer)
+{
+    enum ferry_status status;
+
+    FERRY_ASSERT(buffer->registration_id != 0);
+    FERRY_ASSERT(buffer->length > 0);
+    status = transport->ops->add_buffer(transport, buffer);
+    FERRY_ASSERT(known_status(status));
+    return status;
+}
+
+enum ferry_status ferry_transport_remove_buffer(struct ferry_transport *transport,
+                                                uint64_t registration_id, uint64_t deadline_ns)
+{
+    enum ferry_status status;
+
+    FERRY_ASSERT(registration_id != 0);
+    FERRY_ASSERT(deadline_ns != FERRY_NEVER_NS);
+    status = transport->ops->remove_buffer(transport, registration_id, deadline_ns);
+    FERRY_ASSERT(status == FERRY_OK || status == FERRY_ERR_BUSY);
+    return status;
+}
+
+enum ferry_status ferry_transport_bootstrap(struct ferry_transport *transport, const char *text,
+                                            size_t len, char **reply_out)
+{
+    enum ferry_status status;
+    char *reply = NULL;
+
+    status = transport->ops->bootstrap(transport, text, len, &reply);
+    FERRY_ASSERT((status == FERRY_OK) == (reply != NULL));
+    if (status == FERRY_OK)
+        *reply_out = reply;
+    return status;
 }
 
 enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,

@@ -6,8 +6,8 @@
  * promised below on both sides of every call. The registry (registry.c) merges each table over
  * typed "unsupported" defaults, so no pointer is NULL after registration.
  *
- *   open -> { describe | target_open -> submit* -> target_close | revoke | report }* -> quiesce ->
- * close
+ *   open -> { add_buffer .. remove_buffer | describe | target_open -> submit* -> target_close |
+ *             bootstrap | revoke | report }* -> quiesce -> close
  *
  * The runtime decides which transport serves a request; choice and health of paths within a
  * transport belong to the transport. A transport never calls into another transport.
@@ -31,9 +31,12 @@ struct ferry_config;
 struct ferry_document;
 struct ferry_net;
 struct ferry_option_table;
+struct ferry_peer_channel;
 struct ferry_registry;
+struct ferry_registry_buffer;
 struct ferry_transport;
 struct ferry_target;
+struct ferry_urma_seam;
 struct ferry_xfer;
 struct json_object;
 
@@ -60,10 +63,14 @@ struct ferry_transport_env {
     const char *incarnation;    /* own, 32 hex digits */
     const char *advertise_host; /* the address at which peers reach this engine, never a wildcard */
     struct ferry_spin_budget *budget;
+    struct ferry_peer_channel *channel; /* to the same transport of a peer; NULL: there is none */
     /* Seams for the model rig; NULL and false in production. */
     struct ferry_net *net;
     const struct ferry_reactor_ops *reactor_ops;
+    const struct ferry_urma_seam *urma; /* ub: instead of the built-in adapter */
     bool threadless;
+    void (*step)(void *arg); /* threadless: let time pass while a call waits */
+    void *step_arg;
 };
 
 /*
@@ -202,6 +209,35 @@ struct ferry_transport_ops {
                                          char **attr_out);
 
     /*
+     * Optional. Any thread; may block and allocate. A range was registered and will be used by this
+     * engine's requests, and by peers if its permission says so. Comes before any of them, and
+     * again without need for a range that is known.
+     * Errors: the registration is taken back: ERR_DEVICE, ERR_LIMIT, ERR_NO_MEMORY,
+     * ERR_UNSUPPORTED; nothing of the range stays.
+     */
+    enum ferry_status (*add_buffer)(struct ferry_transport *transport,
+                                    const struct ferry_registry_buffer *buffer);
+
+    /*
+     * Optional. Any thread; may block and allocate, bounded by @deadline_ns. The range goes: when
+     * this returns FERRY_OK nothing of the transport and no peer through it reaches the range.
+     * Harmless for one that is not known.
+     * Given:  no xfer is open on it.
+     * Errors: ERR_BUSY, a device does not let go: the range stays hidden; called again, it goes on.
+     */
+    enum ferry_status (*remove_buffer)(struct ferry_transport *transport, uint64_t registration_id,
+                                       uint64_t deadline_ns);
+
+    /*
+     * Optional. Any thread, mostly the control server's: must not wait for a peer. What the same
+     * transport of a peer says over the channel (transport_env.channel); the answer, JSON text
+     * malloc'd, in *reply_out.
+     * Errors: ERR_PROTOCOL (malformed), and any status that the peer should see.
+     */
+    enum ferry_status (*bootstrap)(struct ferry_transport *transport, const char *text, size_t len,
+                                   char **reply_out);
+
+    /*
      * Required. Any thread; may allocate; must not block on the network. Builds the binary view of
      * a peer's segment from its document. @doc may be changed or freed after the call. Errors:
      * ERR_UNSUPPORTED (the peer does not offer this transport), ERR_METADATA (its attributes are
@@ -271,6 +307,12 @@ enum ferry_status ferry_transport_describe_buffer(struct ferry_transport *transp
                                                   uint64_t registration_id,
                                                   enum ferry_permission permission,
                                                   char **attr_out);
+enum ferry_status ferry_transport_add_buffer(struct ferry_transport *transport,
+                                             const struct ferry_registry_buffer *buffer);
+enum ferry_status ferry_transport_remove_buffer(struct ferry_transport *transport,
+                                                uint64_t registration_id, uint64_t deadline_ns);
+enum ferry_status ferry_transport_bootstrap(struct ferry_transport *transport, const char *text,
+                                            size_t len, char **reply_out);
 enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
                                               const struct ferry_document *doc,
                                               struct ferry_target **target_out);

@@ -96,6 +96,24 @@ static enum ferry_status fault_describe_buffer(struct ferry_transport *transport
                                            attr_out);
 }
 
+static enum ferry_status fault_add_buffer(struct ferry_transport *transport,
+                                          const struct ferry_registry_buffer *buffer)
+{
+    return ferry_transport_add_buffer(fault_of(transport)->inner, buffer);
+}
+
+static enum ferry_status fault_remove_buffer(struct ferry_transport *transport,
+                                             uint64_t registration_id, uint64_t deadline_ns)
+{
+    return ferry_transport_remove_buffer(fault_of(transport)->inner, registration_id, deadline_ns);
+}
+
+static enum ferry_status fault_bootstrap(struct ferry_transport *transport, const char *text,
+                                         size_t len, char **reply_out)
+{
+    return ferry_transport_bootstrap(fault_of(transport)->inner, text, len, reply_out);
+}
+
 static enum ferry_status fault_target_open(struct ferry_transport *transport,
                                            const struct ferry_document *doc,
                                            struct ferry_target **target_out)
@@ -272,6 +290,9 @@ static void fill_ops(struct fault_transport *fault, const struct ferry_config *c
     fault->ops.close = fault_close;
     fault->ops.describe = fault_describe;
     fault->ops.describe_buffer = fault_describe_buffer;
+    fault->ops.add_buffer = fault_add_buffer;
+    fault->ops.remove_buffer = fault_remove_buffer;
+    fault->ops.bootstrap = fault_bootstrap;
     fault->ops.target_open = fault_target_open;
     fault->ops.target_close = fault_target_close;
     fault->ops.target_explain = fault_explain;
