@@ -238,21 +238,30 @@ def fuzz_one(run, tally, folder, target, seconds):
         tally.fail("fuzz %s, input in %s" % (name, os.path.relpath(found, TOP)), output[-4000:])
 
 
-def stage_e2e(run, tally):
-    report = os.path.join(TOP, "build-test", "e2e.xml")
+# In a short run the sanitizer builds see the scenarios in which most happens; in a long one all.
+SANITIZED_SCENARIOS = ["b08_partial_headers", "cli", "fork", "http_store", "kill9", "v1_interop"]
+
+
+def scenarios(run, tally, folder, seconds, env=None, prefix=()):
+    """Run the two-process scenarios against the command of a build folder."""
+    report = os.path.join(TOP, folder, "e2e.xml")
     if os.path.exists(report):
         os.unlink(report)
-    command = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", report, "tests/e2e"]
-    status, output = run.command(command, 7200 if run.long else 600,
-                                 {"FERRY_TEST_COMMAND": os.path.join(TOP, "build-test", "tools", "ferry"),
-                                  "FERRY_TEST_BUILD": os.path.join(TOP, "build-test")})
+    files = ["tests/e2e"]
+    if env and not run.long:
+        files = ["tests/e2e/test_%s.py" % name for name in SANITIZED_SCENARIOS]
+        tally.skip("scenarios (%s)" % folder, "%s only; --long runs all of them" % ", ".join(SANITIZED_SCENARIOS))
+    command = [*prefix, PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", report, *files]
+    status, output = run.command(command, 7200 if run.long else seconds,
+                                 {"FERRY_TEST_COMMAND": os.path.join(TOP, folder, "tools", "ferry"),
+                                  "FERRY_TEST_BUILD": os.path.join(TOP, folder), **(env or {})})
     try:
         cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
     except (OSError, xml.etree.ElementTree.ParseError) as e:
-        tally.fail("the scenarios left no report (%s)" % e, output[-4000:])
+        tally.fail("the scenarios (%s) left no report (%s)" % (folder, e), output[-4000:])
         return
     for case in cases:
-        name = "%s.%s" % (case.get("classname", "").split(".")[-1], case.get("name"))
+        name = "%s.%s (%s)" % (case.get("classname", "").split(".")[-1], case.get("name"), folder)
         wrong = [part for part in case if part.tag in ("failure", "error")]
         skipped = case.find("skipped")
         if wrong:
@@ -262,7 +271,11 @@ def stage_e2e(run, tally):
         else:
             tally.ok()
     if status not in (0, 1) or not cases:
-        tally.fail("pytest ended with %s" % status, output[-4000:])
+        tally.fail("pytest (%s) ended with %s" % (folder, status), output[-4000:])
+
+
+def stage_e2e(run, tally):
+    scenarios(run, tally, "build-test", 600)
 
 
 def no_randomization():
@@ -278,21 +291,24 @@ TSAN_SUITES = [suite for suite in C_SUITES if suite != "model"]
 
 def stage_asan(run, tally):
     options = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "--buildtype=debugoptimized"]
+    env = {"FERRY_TEST_SCHEDULES": MODEL_SCHEDULES_SANITIZED, "FERRY_TEST_SANITIZER": "address",
+           "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:detect_stack_use_after_return=1",
+           "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
     # Clang here and gcc in the other builds, so that both compile every file without a warning.
     if run.build(tally, "build-asan", options, {"CC": "clang"} if shutil.which("clang") else None):
-        meson_tests(run, tally, "build-asan", C_SUITES, 1200 if not run.long else 7200, 4,
-                    {"FERRY_TEST_SCHEDULES": MODEL_SCHEDULES_SANITIZED,
-                     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:detect_stack_use_after_return=1",
-                     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
+        meson_tests(run, tally, "build-asan", C_SUITES, 1200 if not run.long else 7200, 4, env)
+        scenarios(run, tally, "build-asan", 400, dict(env, FERRY_TEST_PATIENCE="3"))
 
 
 def stage_tsan(run, tally):
     options = ["-Db_sanitize=thread", "-Db_lundef=false", "--buildtype=debugoptimized"]
+    env = {"FERRY_TEST_SANITIZER": "thread",
+           "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=" +
+           os.path.join(TOP, "tests", "support", "tsan.supp")}
     if run.build(tally, "build-tsan", options):
         tally.skip("model (build-tsan)", "runs in one thread; it is run under the other sanitizers")
-        meson_tests(run, tally, "build-tsan", TSAN_SUITES, 1200 if not run.long else 7200, 6,
-                    {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=" +
-                     os.path.join(TOP, "tests", "support", "tsan.supp")}, no_randomization())
+        meson_tests(run, tally, "build-tsan", TSAN_SUITES, 1200 if not run.long else 7200, 6, env, no_randomization())
+        scenarios(run, tally, "build-tsan", 400, dict(env, FERRY_TEST_PATIENCE="3"), no_randomization())
 
 
 def stage_mutants(run, tally):

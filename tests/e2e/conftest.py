@@ -20,12 +20,17 @@ TEST_SECONDS = 60
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(n): the test may take n seconds instead of %d" % TEST_SECONDS)
     config.addinivalue_line("markers", "long: only in the long run (FERRY_TEST_LONG=1)")
+    config.addinivalue_line("markers", "not_under(sanitizers, reason): not in such a build (FERRY_TEST_SANITIZER)")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("long") and not harness.LONG:
             item.add_marker(pytest.mark.skip(reason="takes long; scripts/test --long runs it"))
+        for marker in item.iter_markers("not_under"):
+            sanitizers, reason = marker.args
+            if harness.SANITIZER in sanitizers:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -17,6 +17,8 @@ TICK = os.sysconf("SC_CLK_TCK")
 LONG = os.environ.get("FERRY_TEST_LONG") == "1"
 # Sanitizer builds are slower; deadlines are multiplied, measured limits are not.
 PATIENCE = float(os.environ.get("FERRY_TEST_PATIENCE", "1"))
+# What the build under test was made with: "address", "thread", or nothing.
+SANITIZER = os.environ.get("FERRY_TEST_SANITIZER", "")
 
 USAGE, DATA, ENVIRONMENT = 2, 1, 3
 

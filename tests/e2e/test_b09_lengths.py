@@ -13,6 +13,7 @@ SETTINGS = ["--set", "transports.hp_tcp.max_transfer_bytes=8GiB", "--set", "tran
 @pytest.mark.parametrize("op", ["read", "write"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.seconds(200)
+@pytest.mark.not_under(("thread",), "moves gigabytes, each byte of which costs a hundred times more")
 def test_a_length_is_held_in_64_bits_everywhere(ferry, serve, op, length):
     if not harness.LONG and (length not in SHORT_RUN or (op == "write") != (length > 4 * GIB)):
         pytest.skip("takes seconds and gigabytes; scripts/test --long runs it")

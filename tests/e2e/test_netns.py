@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between two network namespaces, over IPv4 and IPv6."""
+import json
+import os
+import sys
+
 import pytest
 
 import harness
+
+STORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fakes", "http_store.py")
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])
@@ -17,6 +23,27 @@ def test_data_crosses_a_wire(ferry, netns, serve, family, reactor):
                         "--block", "4096..4194304", "--duration", 0.2, *setting, seconds=60,
                         prefix=netns.prefix(netns.left))
     assert all(r["errors"] == 0 and r["verified_bytes"] > 0 for r in got)
+    assert server.stop() == 0, server.stderr()
+
+
+@pytest.mark.parametrize("family", ["v4", "v6"])
+@pytest.mark.seconds(90)
+def test_a_name_in_a_store_leads_across_a_wire(ferry, netns, serve, start, family):
+    """The store lives in one namespace, the target in the other; only the name is said."""
+    host = {"v4": netns.left_v4, "v6": netns.left_v6}[family]
+    far = {"v4": netns.right_v4 + ":0", "v6": "[%s]:0" % netns.right_v6}[family]
+    store = start([sys.executable, STORE, "--host", host], prefix=netns.prefix(netns.left))
+    url = "http://%s:%d/metadata" % ("[%s]" % host if ":" in host else host, int(store.line().rsplit(" ", 1)[-1]))
+    settings = ["--set", "metadata_type=http", "--set", "metadata_servers=" + url]
+    server = serve("--name", "across", *settings, listen=far, memory=("8MiB",), prefix=netns.prefix(netns.right))
+    assert server.name == "across"
+    got = harness.bench(ferry, "--target", "across", "--transport", "hp_tcp", "--op", "mix", "--check",
+                        "--block", "4096..1048576", "--duration", 0.2, *settings, seconds=60, prefix=netns.prefix(netns.left))
+    assert all(r["errors"] == 0 and r["verified_bytes"] > 0 for r in got)
+    status, out, err = harness.run([ferry, "segment", "show", "across", "--json", *settings], 10,
+                                   prefix=netns.prefix(netns.left))
+    assert status == 0, err
+    assert far.rsplit(":", 1)[0].strip("[]") in json.dumps(json.loads(out))
     assert server.stop() == 0, server.stderr()
 
 

@@ -18,6 +18,7 @@ POST /control  change the behaviour while it runs: a JSON object with any of
 import argparse
 import json
 import signal
+import socket
 import sys
 import threading
 import time
@@ -171,6 +172,8 @@ def main():
     options = parser.parse_args()
 
     Handler.store = Store(options)
+    if ":" in options.host:
+        Server.address_family = socket.AF_INET6
     server = Server((options.host, options.port), Handler)
     print(server.server_address[1], flush=True)
 
