@@ -297,7 +297,7 @@ def stage_asan(run, tally):
     # Clang here and gcc in the other builds, so that both compile every file without a warning.
     if run.build(tally, "build-asan", options, {"CC": "clang"} if shutil.which("clang") else None):
         meson_tests(run, tally, "build-asan", C_SUITES, 1200 if not run.long else 7200, 4, env)
-        scenarios(run, tally, "build-asan", 400, dict(env, FERRY_TEST_PATIENCE="3"))
+        scenarios(run, tally, "build-asan", 600, dict(env, FERRY_TEST_PATIENCE="3"))
 
 
 def stage_tsan(run, tally):
@@ -308,7 +308,7 @@ def stage_tsan(run, tally):
     if run.build(tally, "build-tsan", options):
         tally.skip("model (build-tsan)", "runs in one thread; it is run under the other sanitizers")
         meson_tests(run, tally, "build-tsan", TSAN_SUITES, 1200 if not run.long else 7200, 6, env, no_randomization())
-        scenarios(run, tally, "build-tsan", 400, dict(env, FERRY_TEST_PATIENCE="3"), no_randomization())
+        scenarios(run, tally, "build-tsan", 600, dict(env, FERRY_TEST_PATIENCE="3"), no_randomization())
 
 
 def stage_mutants(run, tally):
