@@ -8,7 +8,9 @@
  *
  * Everything else is a broken rule: a byte outside of a range, a byte after an end, a byte twice, a
  * byte of another life. Landed bytes may be changed by their owner at once, so that a second
- * landing shows.
+ * landing shows. A chunk that has not landed whole may begin anew, since a WRITE that a peer says
+ * it did not apply is sent again; one that has may not. Where two WRITEs overlap, the byte of
+ * either will do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +130,69 @@ static void consume(struct model_task *task)
     task->model->events[MODEL_CONSUME] += count > 0;
 }
 
+/* The chunk that holds a byte of the task: where it begins, and where it ends. */
+static uint32_t chunk_begin(const struct model_task *task, uint32_t i)
+{
+    uint32_t chunk = i / task->chunk_bytes;
+
+    if (chunk >= task->chunk_count)
+        chunk = task->chunk_count - 1;
+    return chunk * task->chunk_bytes;
+}
+
+static uint32_t chunk_end(const struct model_task *task, uint32_t i)
+{
+    uint32_t begin = chunk_begin(task, i);
+
+    return begin / task->chunk_bytes + 1 == task->chunk_count ? task->length
+                                                              : begin + task->chunk_bytes;
+}
+
+/* Only what is known not to have been applied is sent again: never a chunk that landed whole. */
+static bool may_begin_anew(const struct model_task *task, uint32_t i)
+{
+    const unsigned char *shadow = task->to->shadow + task->remote;
+
+    if (task->model->profile.v1 || task->model->profile.calm)
+        return false;
+    for (uint32_t k = chunk_begin(task, i); k < chunk_end(task, i); k++) {
+        if (task->landed[k] == 0 && shadow[k] != pattern_byte(task->seed, task->local + k))
+            return true;
+    }
+    return false;
+}
+
+static void begin_anew(struct model_task *task, uint32_t i)
+{
+    for (uint32_t k = chunk_begin(task, i); k < chunk_end(task, i); k++) {
+        task->landed_count -= task->landed[k];
+        task->landed[k] = 0;
+    }
+    task->model->events[MODEL_LANDED_AGAIN]++;
+}
+
+/* Where WRITEs overlap: the byte of any of them that may land there. */
+static bool take_mixed(struct model_node *node, uint32_t at)
+{
+    struct model *model = node->model;
+    bool found = false;
+
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        struct model_task *task = &model->tasks[i];
+
+        if (task->state == MODEL_TASK_FREE || !task->mixed || task->xfer.opcode != FERRY_WRITE ||
+            task->to != node || !covers(task->remote, task->length, at) || !may_land(task) ||
+            node->memory[at] != pattern_byte(task->seed, task->local + at - task->remote))
+            continue;
+        task->landed_count += task->landed[at - task->remote] == 0;
+        task->landed[at - task->remote] = 1;
+        found = true;
+    }
+    if (found)
+        node->shadow[at] = node->memory[at];
+    return found;
+}
+
 static void take_write(struct model_task *task)
 {
     struct model_node *node = task->to;
@@ -142,8 +207,10 @@ static void take_write(struct model_task *task)
             continue;
         if (!may_land(task) || i >= reach_of(task))
             wrong_byte(node, task, at, "S5/S7: a byte of a WRITE landed where it must not");
-        if (task->landed[i] != 0)
+        if (task->landed[i] != 0 && !may_begin_anew(task, i))
             wrong_byte(node, task, at, "S6: a byte of a WRITE landed twice");
+        if (task->landed[i] != 0)
+            begin_anew(task, i);
         if (memory[i] != pattern_byte(task->seed, task->local + i))
             wrong_byte(node, task, at, "S2: a WRITE landed a wrong byte");
         task->landed[i] = 1;
@@ -163,8 +230,14 @@ static uint32_t not_landed(const struct model_task *task)
     const unsigned char *memory = task->to->memory + task->remote;
 
     for (uint32_t i = 0; i < task->length; i++) {
-        /* A byte that was there already cannot be seen to land. */
-        if (task->landed[i] == 0 && memory[i] != pattern_byte(task->seed, task->local + i))
+        uint32_t at = task->remote + i;
+
+        /* A byte that was there already cannot be seen to land, nor one that was covered at once.
+         */
+        if (task->landed[i] == 0 && memory[i] != pattern_byte(task->seed, task->local + i) &&
+            !(task->mixed && covers(task->other_remote, task->other_length, at) &&
+              memory[i] ==
+                  pattern_byte(task->other_seed, task->other_local + at - task->other_remote)))
             return i;
     }
     return task->length;
@@ -192,8 +265,10 @@ void model_memory_check(struct model_node *node)
             wrong_byte(node, NULL, at, "S3/S5/S6: a byte changed that nobody may change");
         if (task->xfer.opcode == FERRY_READ)
             take_read(task);
-        else
+        else if (!task->mixed)
             take_write(task);
+        else if (!take_mixed(node, at))
+            wrong_byte(node, task, at, "S2/S6: a byte landed that no WRITE there may bring");
     }
 }
 

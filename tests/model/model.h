@@ -9,6 +9,7 @@
  *   node.c      one engine: open, close, kill, restart, register, unregister, descriptions of peers
  *   task.c      requests: choosing, submitting, cancelling, what the runtime does with stale ones
  *   memory.c    what each byte of each node must be, checked after every step
+ *   doubt.c     WRITEs whose answer was lost: what is looked up inside the engines
  *   schedule.c  the random walk, the healing, the end
  *
  * What must hold is in docs/design/model.md. One thread; no state outside `struct model`, but for
@@ -32,6 +33,7 @@
 #define MODEL_GAP_MAX     512u
 #define MODEL_ARENA_BYTES (MODEL_REGIONS * (MODEL_REGION_MAX + MODEL_GAP_MAX) + MODEL_GAP_MAX)
 #define MODEL_TRACE_MAX   400u
+#define MODEL_WAITS_MAX   128u
 
 /* What the rig itself does to the engines; each must have happened in a run. */
 #define MODEL_EVENT_TABLE(X)                                                                       \
@@ -45,6 +47,17 @@
     X(RETRY, "retry")                    /* the runtime's second try on a new description */       \
     X(LANDED_TWO_STEPS, "landed_partly") /* a WRITE was seen half landed */                        \
     X(CONSUME, "consume")                /* landed bytes were changed by their owner at once */    \
+    X(LANDED_AGAIN, "landed_again")      /* a half landed chunk begins anew, after a question */   \
+    X(STRIKE, "strike")                  /* a connection was cut where all else is well */         \
+    X(OVERLAP, "overlap")                /* a WRITE over one that is under way */                  \
+    X(OVERLAP_DOUBT, "overlap_doubt")    /* over one whose answer was lost */                      \
+    X(WAIT, "wait")                      /* a WRITE that had to wait for such a one */             \
+    X(FENCED, "fenced")                  /* a session that its successor closed */                 \
+    X(FENCED_BODY, "fenced_body")        /* in the middle of a body */                             \
+    X(CROWDED, "crowded")                /* answers forgotten because the table was full */        \
+    X(APPLIED, "applied")                /* what questions brought */                              \
+    X(NOT_APPLIED, "not_applied")                                                                  \
+    X(NOT_KNOWN, "not_known")                                                                      \
     X(UNREGISTER, "unregister")                                                                    \
     X(REVOKE, "revoke") /* a lease outlived the patience of an unregister */                       \
     X(REGISTER, "register")                                                                        \
@@ -77,14 +90,19 @@ struct model_profile {
     uint32_t length_max;
     uint32_t submits; /* how often requests come, against 86 of everything else */
     bool v1;
-    bool calm;   /* nothing fails: then every task must do what was asked */
-    bool churn;  /* regions come and go */
-    bool deaths; /* nodes die and come back */
-    bool jumps;  /* nobody runs for a while */
-    bool rests;  /* connections grow idle, and requests come just then */
-    bool bad;    /* requests that must be refused */
-    bool forged; /* descriptions that promise too much */
-    bool twins;  /* a restarted process gives out the same registration ids again */
+    uint32_t answers_max; /* what a target remembers of WRITEs, in all */
+    uint32_t keep_ms;     /* and for how long */
+    uint32_t question_ms; /* how long an initiator asks */
+    bool calm;            /* nothing fails: then every task must do what was asked */
+    bool gentle;          /* connections are cut one at a time: then every question has an answer */
+    bool overlap;         /* WRITEs go over WRITEs */
+    bool churn;           /* regions come and go */
+    bool deaths;          /* nodes die and come back */
+    bool jumps;           /* nobody runs for a while */
+    bool rests;           /* connections grow idle, and requests come just then */
+    bool bad;             /* requests that must be refused */
+    bool forged;          /* descriptions that promise too much */
+    bool twins;           /* a restarted process gives out the same registration ids again */
     struct sim_options net;
 };
 
@@ -116,6 +134,14 @@ struct model_view {
     bool forged;
 };
 
+/* A WRITE that must wait as long as a range in doubt is published. */
+struct model_wait {
+    const void *flow;
+    uint32_t chunk;    /* in a window; UINT32_MAX: the flow as a whole */
+    uint32_t claimed;  /* of the flow */
+    uint64_t in_doubt; /* request id of what it waits for */
+};
+
 struct model_node {
     struct model *model;
     uint32_t index;
@@ -141,6 +167,9 @@ struct model_node {
     uint32_t removing; /* region, or MODEL_REGIONS */
     bool revoked;
     uint64_t revoke_at_ns;
+    /* as the latest turn left them */
+    struct model_wait waits[MODEL_WAITS_MAX];
+    uint32_t wait_count;
 };
 
 enum model_task_state {
@@ -179,6 +208,14 @@ struct model_task {
     /* WRITE: which bytes have landed under the present registration of the target */
     uint8_t *landed;
     uint32_t landed_count;
+    uint32_t chunk_bytes; /* how this try was cut */
+    uint32_t chunk_count;
+    struct model_task *under; /* the one it was placed over, while it is made */
+    bool mixed;               /* another WRITE goes over it: whose bytes stay is not certain */
+    uint64_t other_seed;      /* what that one carries, and where */
+    uint32_t other_local;
+    uint32_t other_remote;
+    uint32_t other_length;
     bool landed_whole; /* it was complete when that registration ended */
     bool landed_any;   /* some of this try had landed when it ended */
 };
@@ -271,6 +308,17 @@ void model_memory_retire(struct model_node *node, uint32_t region);
 /* A READ ends now: its bytes so far are right; all of them if it says so. */
 void model_memory_read_ended(struct model_task *task, bool completed);
 void model_memory_write_ended(struct model_task *task, bool completed);
+
+/* doubt.c */
+/* After a turn of the node: nothing passed a range in doubt, and no two sessions write one place.
+ */
+void model_doubts_check(struct model_node *node);
+/* True if no WRITE of any node is in doubt. */
+bool model_doubts_none(const struct model *model);
+/* The WRITE task of @from to @to whose outcome is in doubt now, or NULL. */
+struct model_task *model_doubts_task(struct model_node *from, const struct model_node *to);
+/* Before a life ends: what its engine counted. */
+void model_doubts_count(struct model_node *node);
 
 /* schedule.c */
 void model_run(struct model *model, uint64_t seed);

@@ -57,6 +57,9 @@ static void configure(struct model_node *node)
     set(node, "progress_timeout_ms", 200);
     set(node, "total_timeout_ms", 3000);
     set(node, "idle_connection_timeout_ms", 500);
+    set(node, "resolve_timeout_ms", profile->question_ms);
+    set(node, "resolve_keep_ms", profile->keep_ms);
+    set(node, "resolve_answers_max", profile->answers_max);
     set(node, "port", 7000 + node->index);
 }
 
@@ -158,6 +161,7 @@ static void end_life(struct model_node *node)
     }
     ferry_transport_quiesce(node->transport);
     model_memory_check(node);
+    model_doubts_count(node);
     for (uint32_t i = 0; i < MODEL_REGIONS; i++)
         model_memory_retire(node, i);
     while (model_task_held_step(model))
@@ -240,6 +244,7 @@ uint32_t model_node_turn(struct model_node *node, uint32_t worker)
     if (done > 0 || sim_bytes_received(node->model->net) != received)
         model_memory_check(node);
     check_windows(node);
+    model_doubts_check(node);
     if (atomic_load(&hp->admission.failed))
         model_fail(node->model, "the admission of node %u has failed closed", node->index);
     return done;

@@ -34,7 +34,11 @@ static void draw_sizes(struct model *model)
     profile->length_max = profile->region_bytes / PICK(model, 1, 2, 4);
     profile->steps = 60 + (uint32_t)model_below(model, 300);
     profile->submits = PICK(model, 2, 14, 14, 30);
-    profile->v1 = model_chance(model, 40);
+    profile->v1 = model_chance(model, 30);
+    profile->answers_max = PICK(model, 65536, 65536, 65536, 12, 3);
+    profile->keep_ms = PICK(model, 120000, 120000, 30);
+    profile->question_ms = PICK(model, 100, 100, 1000, 10);
+    profile->overlap = !profile->v1 && model_chance(model, 50);
     profile->net.buffer_bytes = PICK(model, 512, 4096, 16384, 65536);
     profile->net.delay_max_ns = PICK(model, 20, 500, 5000) * FERRY_NS_PER_US;
     /* Not so slow that a whole region cannot pass within total_timeout_ms. */
@@ -48,9 +52,10 @@ static void draw_faults(struct model *model)
     /* In a million calls; zero half of the time, so that each kind is met alone too. */
     static const uint32_t often[SIM_FAULT_COUNT] = {
         [SIM_FAULT_REFUSE] = 100000,     [SIM_FAULT_SYN_DROP] = 60000,
-        [SIM_FAULT_RESET] = 12000,       [SIM_FAULT_STALL] = 5000,
-        [SIM_FAULT_DELAY] = 20000,       [SIM_FAULT_SHORT_SEND] = 200000,
-        [SIM_FAULT_SHORT_RECV] = 200000, [SIM_FAULT_EMFILE] = 30000};
+        [SIM_FAULT_RESET] = 12000,       [SIM_FAULT_ONE_SIDED] = 12000,
+        [SIM_FAULT_STALL] = 5000,        [SIM_FAULT_DELAY] = 20000,
+        [SIM_FAULT_SHORT_SEND] = 200000, [SIM_FAULT_SHORT_RECV] = 200000,
+        [SIM_FAULT_EMFILE] = 30000};
 
     for (uint32_t i = 0; i < SIM_FAULT_COUNT; i++) {
         if (model_chance(model, 50))
@@ -68,15 +73,22 @@ void model_profile_draw(struct model *model)
 
     draw_sizes(model);
     profile->calm = model_chance(model, 20);
+    profile->gentle = !profile->calm && !profile->v1 && model_chance(model, 25);
     profile->bad = model_chance(model, 40);
     profile->churn = model_chance(model, 50);
     profile->rests = model_chance(model, 40);
-    if (profile->calm) {
+    if (profile->calm || profile->gentle) {
         /* How data is cut is no trouble. */
         profile->net.chance[SIM_FAULT_SHORT_SEND] = PICK(model, 0, 300000);
         profile->net.chance[SIM_FAULT_SHORT_RECV] = PICK(model, 0, 300000);
+        profile->twins = !profile->v1 && model_chance(model, 50);
     } else {
         draw_faults(model);
         profile->forged = model_chance(model, 20);
+    }
+    if (profile->gentle) {
+        profile->answers_max = 65536;
+        profile->keep_ms = 120000;
+        profile->question_ms = 1000;
     }
 }

@@ -90,7 +90,7 @@ static void rest(struct model *model)
 static void advance(struct model *model)
 {
     /* In a calm schedule time passes only when everybody waits for it. */
-    if (model->profile.calm || model_chance(model, 30))
+    if (model->profile.calm || model->profile.gentle || model_chance(model, 30))
         settle(model);
     if (model->profile.jumps && model_chance(model, 4))
         jump(model);
@@ -168,6 +168,18 @@ static void refresh_some(struct model *model)
         model->events[MODEL_REFRESH]++;
 }
 
+/*
+ * Where all else is well, one connection at a time is cut, before its question has been answered
+ * none other: then every question must have an answer.
+ */
+static void strike(struct model *model)
+{
+    if (!model->profile.gentle || !model_doubts_none(model))
+        return;
+    if (model_chance(model, 70) ? sim_cut_one(model->net) : sim_reset_one(model->net))
+        model->events[MODEL_STRIKE]++;
+}
+
 static void step(struct model *model)
 {
     uint64_t what = model_below(model, 86 + model->profile.submits);
@@ -181,8 +193,10 @@ static void step(struct model *model)
         die_or_live(model);
     else if (what < 10)
         refresh_some(model);
-    else if (what < 14)
+    else if (what < 13)
         model_task_held_step(model);
+    else if (what < 14)
+        strike(model);
     else if (what < 32)
         advance(model);
     else if (what < 86)

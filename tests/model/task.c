@@ -41,7 +41,7 @@ static bool local_free(const struct model_task *wanted)
     return true;
 }
 
-static bool remote_free(const struct model_task *wanted)
+static bool remote_free(const struct model_task *wanted, const struct model_task *over)
 {
     const struct model *model = wanted->model;
 
@@ -49,8 +49,9 @@ static bool remote_free(const struct model_task *wanted)
         const struct model_task *other = &model->tasks[i];
         bool both_read = wanted->xfer.opcode == FERRY_READ && other->xfer.opcode == FERRY_READ;
 
-        if (other != wanted && other->state != MODEL_TASK_FREE && other->to == wanted->to &&
-            !both_read && overlap(wanted->remote, wanted->length, other->remote, other->length))
+        if (other != wanted && other != over && other->state != MODEL_TASK_FREE &&
+            other->to == wanted->to && !both_read &&
+            overlap(wanted->remote, wanted->length, other->remote, other->length))
             return false;
     }
     return true;
@@ -143,10 +144,63 @@ static bool choose(struct model_task *task, struct model_node *to, enum ferry_op
         place(task);
         if (task->from->regions[task->local_region].id != 0 &&
             !task->from->regions[task->local_region].hidden && local_free(task) &&
-            remote_free(task))
+            remote_free(task, NULL))
             return true;
     }
     return false;
+}
+
+/* A WRITE of which it may become unclear what is left of it. */
+static struct model_task *draw_under(struct model_node *from, const struct model_node *to)
+{
+    struct model *model = from->model;
+    struct model_task *doubted = model_doubts_task(from, to);
+    uint32_t first = (uint32_t)model_below(model, MODEL_TASKS_MAX);
+
+    if (doubted != NULL)
+        return doubted;
+    for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        struct model_task *task = &model->tasks[(first + i) % MODEL_TASKS_MAX];
+
+        if (task->state == MODEL_TASK_RUNNING && task->xfer.opcode == FERRY_WRITE &&
+            task->to == to && !task->bad)
+            return task;
+    }
+    return NULL;
+}
+
+/* Place a WRITE over another one; whose bytes stay is not certain then. */
+static bool choose_over(struct model_task *task, struct model_node *to)
+{
+    struct model *model = task->model;
+    struct model_task *under = draw_under(task->from, to);
+    uint32_t first;
+
+    if (under == NULL || under->mixed)
+        return false;
+    task->to = to;
+    task->xfer.opcode = FERRY_WRITE;
+    task->local_region = 3 + (uint32_t)model_below(model, 2);
+    task->remote_region = under->remote_region;
+    place(task);
+    first = under->remote > task->length ? under->remote - task->length + 1 : 0;
+    if (first < to->regions[task->remote_region].offset)
+        first = to->regions[task->remote_region].offset;
+    task->remote = first + (uint32_t)model_below(model, under->remote + under->length - first);
+    if (task->bad || task->from->regions[task->local_region].id == 0 ||
+        task->from->regions[task->local_region].hidden || !local_free(task) ||
+        task->remote + task->length >
+            to->regions[task->remote_region].offset + to->regions[task->remote_region].length ||
+        !overlap(task->remote, task->length, under->remote, under->length) ||
+        !remote_free(task, under))
+        return false;
+    task->other_seed = under->seed;
+    task->other_local = under->local;
+    task->other_remote = under->remote;
+    task->other_length = under->length;
+    task->mixed = true;
+    task->under = under;
+    return true;
 }
 
 /* ---- beginning ---- */
@@ -196,6 +250,8 @@ static void prepare(struct model_task *task)
     task->lost = false;
     task->landed_whole = false;
     task->landed_count = 0;
+    task->chunk_bytes = task->length;
+    task->chunk_count = 1;
     memset(task->landed, 0, task->length);
     atomic_store(&task->xfer.cancel_asked, false);
     task->xfer.priority = (enum ferry_priority)model_below(model, 3);
@@ -227,11 +283,35 @@ static struct model_node *another(struct model *model, const struct model_node *
     return &model->nodes[index >= node->index ? index + 1 : index];
 }
 
+/* It is under way now: tell the one below. */
+static void mix(struct model_task *task)
+{
+    struct model_task *under = task->under;
+    bool in_doubt = under == model_doubts_task(task->from, task->to);
+
+    task->model->events[in_doubt ? MODEL_OVERLAP_DOUBT : MODEL_OVERLAP]++;
+    under->mixed = true;
+    under->other_seed = task->seed;
+    under->other_local = task->local;
+    under->other_remote = task->remote;
+    under->other_length = task->length;
+    task->under = NULL;
+}
+
 static bool make(struct model_task *task, struct model_node *from, struct model_node *to,
                  enum ferry_opcode opcode)
 {
+    struct model *model = task->model;
+
     task->from = from;
-    if (!choose(task, to, opcode) || !lease_local(task))
+    task->mixed = false;
+    task->under = NULL;
+    if (opcode == FERRY_WRITE && model->profile.overlap && !model->healing &&
+        model_chance(model, 50) && choose_over(task, to))
+        opcode = FERRY_WRITE;
+    else if (!choose(task, to, opcode))
+        return false;
+    if (!lease_local(task))
         return false;
     task->view = model_view_get(from, to);
     if (task->view == NULL) {
@@ -240,6 +320,8 @@ static bool make(struct model_task *task, struct model_node *from, struct model_
     }
     prepare(task);
     task->state = MODEL_TASK_RUNNING;
+    if (task->under != NULL)
+        mix(task);
     return true;
 }
 
@@ -250,6 +332,15 @@ static void refresh_clocks(struct model_node *node)
 
     for (uint32_t i = 0; i < hp->worker_count; i++)
         ferry_hp_reactor(&hp->workers[i])->now_ns = sim_net_now_ns(node->model->net);
+}
+
+/* No task ends inside of a submit, so its flow is there still. */
+static void note_cut(struct model_task *task)
+{
+    const struct hp_flow *flow = task->xfer.transport_data;
+
+    task->chunk_bytes = (uint32_t)flow->chunk_bytes;
+    task->chunk_count = flow->chunk_count;
 }
 
 static bool submit(struct model_node *node, struct model_task *const *tasks, uint32_t count)
@@ -273,8 +364,11 @@ static bool submit(struct model_node *node, struct model_task *const *tasks, uin
     refresh_clocks(node);
     status = ferry_transport_submit(node->transport, xfers, count);
     model_memory_check(node);
-    if (status == FERRY_OK)
+    if (status == FERRY_OK) {
+        for (uint32_t i = 0; i < count; i++)
+            note_cut(tasks[i]);
         return true;
+    }
     if (status != FERRY_ERR_QUEUE_FULL && !(status == FERRY_ERR_CLOSING && node->closing))
         model_fail(model, "submit said %s", ferry_status_name(status));
     model->events[MODEL_SUBMIT_FULL]++;
@@ -335,6 +429,8 @@ static bool explained(const struct model_task *task, enum ferry_status status)
     case FERRY_ERR_LIMIT:
         return model->disturbed;
     case FERRY_ERR_OUTCOME_UNKNOWN:
+        if (model->profile.gentle)
+            return write && (task->lost || ferry_lease_revoked(&task->lease));
         return write && (model->disturbed || task->lost);
     default:
         return false;
@@ -349,7 +445,7 @@ static void reuse_memory(struct model_task *task)
     if (model_chance(model, 75))
         model_memory_fill(task->from, task->local, task->length, sim_random(model->net));
     if (task->xfer.opcode == FERRY_WRITE && task->state == MODEL_TASK_FREE && task->to->alive &&
-        !task->bad && model_chance(model, 50))
+        !task->bad && !task->mixed && model_chance(model, 50))
         model_memory_fill(task->to, task->remote, task->length, sim_random(model->net));
 }
 
@@ -396,7 +492,7 @@ static void on_ended(struct ferry_xfer *xfer)
     else
         model_memory_write_ended(task, xfer->status == FERRY_OK);
     if (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied && xfer->opcode == FERRY_WRITE &&
-        (task->landed_count > 0 || task->landed_any))
+        !task->mixed && (task->landed_count > 0 || task->landed_any))
         model_fail(model, "S6: WRITE %u ended as not applied, but bytes of it have landed",
                    task->serial);
     if (!explained(task, xfer->status))

@@ -303,9 +303,34 @@ static void drop_conn(struct conn *conn)
 
 void sim_reset_side(struct conn *conn, int side, uint64_t at_ns)
 {
+    if (at_ns < conn->unaware_until_ns[side])
+        at_ns = conn->unaware_until_ns[side];
     /* A direction that is silent carries no resets either. */
     if (!conn->pipe[1 - side].stalled && at_ns < conn->reset_at_ns[side])
         conn->reset_at_ns[side] = at_ns;
+}
+
+/*
+ * @side sees a reset now. The other one knows nothing of it for a while: what is on the way to it
+ * arrives, late, and what it says goes nowhere.
+ */
+void sim_cut_side(struct conn *conn, int side)
+{
+    struct sim_net *net = conn->net;
+    struct pipe *pipe = &conn->pipe[side];
+    uint64_t late_ns = sim_random_below(net, LONG_DELAY_NS);
+    uint64_t until_ns = net->now_ns + LONG_DELAY_NS + late_ns;
+
+    sim_reset_side(conn, side, net->now_ns);
+    conn->pipe[1 - side].stalled = true;
+    for (uint32_t i = 0; i < pipe->flight_count; i++)
+        pipe->flights[i].at_ns += late_ns;
+    conn->unaware_until_ns[1 - side] = until_ns;
+    if (pipe->last_at_ns < until_ns)
+        pipe->last_at_ns = until_ns;
+    if (pipe->fin_sent && pipe->fin_at_ns < until_ns)
+        pipe->fin_at_ns = until_ns;
+    sim_reset_side(conn, 1 - side, until_ns);
 }
 
 static void end_writing(struct conn *conn, int side)
@@ -624,6 +649,17 @@ bool sim_reset_one(struct sim_net *net)
     net->fault_counts[SIM_FAULT_RESET]++;
     sim_reset_side(conn, 0, net->now_ns);
     sim_reset_side(conn, 1, net->now_ns);
+    return true;
+}
+
+bool sim_cut_one(struct sim_net *net)
+{
+    struct conn *conn = random_conn(net);
+
+    if (conn == NULL)
+        return false;
+    net->fault_counts[SIM_FAULT_ONE_SIDED]++;
+    sim_cut_side(conn, (int)sim_random_below(net, 2));
     return true;
 }
 

@@ -31,6 +31,7 @@ struct sim_process;
     X(REFUSE, "refuse")           /* a connection is refused although somebody listens */          \
     X(SYN_DROP, "syn_drop")       /* a connection attempt is never answered */                     \
     X(RESET, "reset")             /* a connection is reset from outside */                         \
+    X(ONE_SIDED, "one_sided")     /* one side is told of the end at once, the other much later */  \
     X(STALL, "stall")             /* one direction goes silent for ever */                         \
     X(DELAY, "delay")             /* a piece of data takes far longer than usual */                \
     X(SHORT_SEND, "short_send")   /* less was taken than there was room for */                     \
@@ -70,8 +71,12 @@ const struct ferry_clock *sim_process_clock(struct sim_process *process);
 void sim_process_kill(struct sim_process *process, bool silent);
 bool sim_process_alive(const struct sim_process *process);
 
-/* A random open connection is reset, or one direction of it stalled. False if there is none. */
+/*
+ * A random open connection is reset, or cut so that only one side learns of it soon, or one
+ * direction of it is stalled. False if there is none.
+ */
 bool sim_reset_one(struct sim_net *net);
+bool sim_cut_one(struct sim_net *net);
 bool sim_stall_one(struct sim_net *net);
 
 uint64_t sim_net_now_ns(const struct sim_net *net);

@@ -68,8 +68,9 @@ struct conn {
     struct pipe pipe[2];          /* pipe[s] is written by side s */
     struct sim_socket *socket[2]; /* NULL: not accepted yet, or closed */
     bool closed[2];
-    uint64_t reset_at_ns[2]; /* when side s learns of a reset */
-    uint64_t reaches_at_ns;  /* when it appears at the listener */
+    uint64_t reset_at_ns[2];      /* when side s learns of a reset */
+    uint64_t unaware_until_ns[2]; /* side s is told of nothing before */
+    uint64_t reaches_at_ns;       /* when it appears at the listener */
     struct sockaddr_storage addr[2];
 };
 
@@ -106,6 +107,7 @@ uint32_t sim_pipe_write(struct sim_net *net, struct pipe *pipe, const void *data
 uint32_t sim_pipe_read(struct sim_net *net, struct pipe *pipe, void *data, uint32_t len);
 struct conn *sim_make_conn(struct sim_net *net);
 void sim_reset_side(struct conn *conn, int side, uint64_t at_ns);
+void sim_cut_side(struct conn *conn, int side);
 bool sim_was_reset(const struct conn *conn, int side);
 struct sim_socket *sim_make_socket(struct sim_process *process);
 struct sim_socket *sim_socket_of(struct sim_process *process, int fd);

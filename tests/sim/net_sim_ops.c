@@ -106,6 +106,8 @@ static void maybe_break(struct sim_net *net, struct conn *conn)
         sim_reset_side(conn, 0, net->now_ns + sim_hop_ns(net));
         sim_reset_side(conn, 1, net->now_ns + sim_hop_ns(net));
     }
+    if (sim_strikes(net, SIM_FAULT_ONE_SIDED))
+        sim_cut_side(conn, (int)sim_random_below(net, 2));
     if (sim_strikes(net, SIM_FAULT_STALL))
         conn->pipe[sim_random_below(net, 2)].stalled = true;
 }

@@ -91,7 +91,8 @@ void ferry_hp_flow_drop(struct hp_flow *flow)
                      flow->chunk_count);
     length = xfer->length;
     xfer->unapplied = xfer->opcode == FERRY_READ ||
-                      atomic_load_explicit(&flow->chunks_done, memory_order_relaxed) == 0;
+                      (atomic_load_explicit(&flow->chunks_done, memory_order_relaxed) == 0 &&
+                       !atomic_load_explicit(&flow->torn, memory_order_relaxed));
     ferry_pool_release(&transport->flows, flow);
     /* Admission first: a waiter that submits again at once must find the room it just freed. */
     ferry_hp_admission_give(&transport->admission, 1, length);

@@ -29,6 +29,7 @@
 #include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/hp_tcp/options.h"
+#include "transport/hp_tcp/resolve.h"
 #include "wire/frame.h"
 #include "wire/v1.h"
 
@@ -107,17 +108,21 @@ struct hp_transport {
     _Atomic uint64_t next_request_id;
     _Atomic uint32_t next_session_worker;
     _Atomic uint32_t session_count;
-    _Atomic bool full_said;     /* that max_connections is reached was logged */
-    _Atomic uint32_t closing;   /* set once */
-    _Atomic uint32_t live;      /* lanes, sessions and listeners with I/O; futex word of close() */
-    _Atomic uint32_t revoking;  /* revocations in the list below */
-    _Atomic uint32_t scan_word; /* futex: grows when a worker has finished a scan */
+    _Atomic bool full_said;    /* that max_connections is reached was logged */
+    _Atomic uint32_t closing;  /* set once */
+    _Atomic uint32_t live;     /* lanes, sessions and listeners with I/O; futex word of close() */
+    _Atomic uint32_t revoking; /* revocations in the list below */
+    _Atomic uint32_t doubt_count; /* ranges in the list of doubts */
+    _Atomic uint32_t scan_word;   /* futex: grows when a worker has finished a scan */
     struct ferry_pool flows;
     struct hp_answers answers; /* of what peers wrote here; has its own mutex, taken last */
     /* any thread, under the mutex (cold paths only) */
     pthread_mutex_t mutex;
     struct ferry_list peers;       /* hp_peer.link */
     struct ferry_list revocations; /* hp_revocation.link */
+    /* any thread, under a mutex of its own; no other is taken inside */
+    pthread_mutex_t doubt_mutex;
+    struct ferry_list doubts; /* hp_question.link: ranges whose WRITE has an uncertain outcome */
 };
 
 /* One worker's share. Fields below `worker` belong to the holder of its baton. */
@@ -260,6 +265,7 @@ struct hp_flow {
     _Atomic uint32_t refs_left;  /* lanes that may still claim */
     _Atomic uint32_t chunks_done;
     _Atomic bool stopped;   /* claim no more: an error, a cancel, a deadline */
+    _Atomic bool torn;      /* some of a WRITE that was not applied may have landed */
     _Atomic int32_t status; /* enum ferry_status; the worst so far */
     _Atomic int32_t native;
     _Atomic(const char *) where;
@@ -289,6 +295,8 @@ static inline bool ferry_hp_ref_spent(const struct hp_ref *ref)
     return atomic_load_explicit(&ref->flow->stopped, memory_order_relaxed) ||
            (ref->flow->dealt ? ref->dealt_out : ferry_hp_flow_claimed(ref->flow));
 }
+/* One more chunk has moved. Given: the caller has a hold, which it gives back afterwards. */
+void ferry_hp_flow_chunk_done(struct hp_flow *flow);
 /* Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
  * hold. */
 bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out);
@@ -323,9 +331,11 @@ static inline uint64_t ferry_hp_flow_chunk_length(const struct hp_flow *flow, ui
  * Life of a lane's connection. A lane object lives as long as its peer; connections come and go.
  *
  *   IDLE --work--> RESOLVING --> CONNECTING --> GREETING --> READY --idle--> CLOSING --> IDLE
- *                      |             |             |           |                ^
- *                      +-------------+-------------+-----------+----failure-----+
+ *                      |             |           |  ASKING     |                ^
+ *                      |             |           |  |          |                |
+ *                      +-------------+-----------+--+----------+----failure-----+
  *
+ * ASKING comes between GREETING and READY if WRITEs of the connection before are in doubt.
  * In CLOSING the operations are cancelled and their callbacks awaited; only then are ops settled,
  * since until then the kernel may touch their memory.
  */
@@ -334,6 +344,7 @@ enum hp_lane_state {
     HP_LANE_RESOLVING,
     HP_LANE_CONNECTING,
     HP_LANE_GREETING, /* ferry peers only */
+    HP_LANE_ASKING,   /* greeted; the question about WRITEs in doubt is out (resolve.h) */
     HP_LANE_READY,
     HP_LANE_CLOSING,
     HP_LANE_STATE_COUNT,
@@ -350,7 +361,11 @@ struct hp_op {
     uint16_t header_bytes;
     uint8_t attempts; /* connections on which a byte of it left */
     bool is_write;
-    bool orphan; /* READ given up by its owner: flow is settled, payload goes to the sink */
+    bool orphan;         /* READ given up by its owner: flow is settled, payload goes to the sink */
+    bool never_ask;      /* WRITE whose memory is being taken back: no time for a question */
+    enum hp_doubt doubt; /* WRITE of an earlier connection, unanswered: what if not applied */
+    enum ferry_status doubt_status; /* with HP_DOUBT_END */
+    const char *doubt_where;
     uint8_t header[FERRY_FRAME_FIXED_SIZE];
 };
 
@@ -361,6 +376,10 @@ struct hp_lane_stats {
     _Atomic uint64_t connects;
     _Atomic uint64_t failures;
     _Atomic uint64_t resends;
+    /* WRITEs whose answer was lost, by what the question about them brought */
+    _Atomic uint64_t resolved_applied;
+    _Atomic uint64_t resolved_not_applied;
+    _Atomic uint64_t resolved_unknown;
 };
 
 struct hp_lane {
@@ -375,6 +394,7 @@ struct hp_lane {
     struct ferry_list dirty_link;
     struct ferry_list small_queue; /* refs of flows with one small chunk: go first */
     struct ferry_list bulk_queue;  /* refs of the others, in turn */
+    struct ferry_list held_queue;  /* WRITEs that overlap a range in doubt; back with a scan */
     /* connection */
     struct ferry_io io;
     struct ferry_op rx;
@@ -388,6 +408,7 @@ struct hp_lane {
     bool peer_closing;      /* GOODBYE was seen: send nothing more */
     bool reuse_after_close; /* ops that are safe to repeat go on on the next connection */
     bool keep_queue;        /* so does the queue */
+    bool ask_again;         /* so does a question that was not answered */
     bool rest_unapplied;    /* v1: an error answer proved that what follows was not applied */
     bool refused_first;     /* ops[head] is what that error answer was for */
     enum ferry_status close_status;
@@ -398,6 +419,7 @@ struct hp_lane {
     int attempt_error;         /* why the present connection attempt is given up; 0 while it runs */
     char attempts_text[192];   /* address by address */
     uint64_t session_id;
+    uint64_t session_features; /* in force on it */
     uint64_t session_max_transfer;
     uint32_t window_ops;
     uint64_t window_bytes;
@@ -426,6 +448,7 @@ struct hp_lane {
     uint32_t stage_end;
     uint64_t payload_left; /* of ops[head], after its header was read */
     uint64_t payload_done;
+    struct hp_question question;
     struct hp_lane_stats stats;
 };
 
@@ -447,7 +470,7 @@ uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns
 static inline bool ferry_hp_lane_has_work(const struct hp_lane *lane)
 {
     return lane->head != lane->tail || !ferry_list_empty(&lane->small_queue) ||
-           !ferry_list_empty(&lane->bulk_queue);
+           !ferry_list_empty(&lane->bulk_queue) || !ferry_list_empty(&lane->held_queue);
 }
 static inline struct hp_op *ferry_hp_lane_op(struct hp_lane *lane, uint32_t index)
 {
@@ -463,12 +486,18 @@ void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where
 void ferry_hp_lane_connect(struct hp_lane *lane);
 void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err);
 void ferry_hp_lane_poll_lookup(struct hp_lane *lane);
-void ferry_hp_lane_established(struct hp_lane *lane); /* connected and greeted: READY */
+void ferry_hp_lane_established(struct hp_lane *lane); /* connected, greeted, answered: READY */
+/* Send a frame by itself, before READY. Given: nothing is being sent; @buf stays until it is. */
+void ferry_hp_lane_send_plain(struct hp_lane *lane, uint8_t *buf, size_t len);
 
 /* lane_tx.c */
 void ferry_hp_lane_fill(struct hp_lane *lane);  /* pull chunks into the window */
 void ferry_hp_lane_prune(struct hp_lane *lane); /* end queued refs that have nothing to send */
 void ferry_hp_lane_send(struct hp_lane *lane);
+/* Bring back what was held, so that it is looked at again. */
+void ferry_hp_lane_unhold(struct hp_lane *lane);
+/* New ids for a window of which nothing is sent: an id belongs to one session, and ids ascend. */
+void ferry_hp_lane_renumber(struct hp_lane *lane);
 /* lane_rx.c */
 void ferry_hp_lane_receive(struct hp_lane *lane);
 

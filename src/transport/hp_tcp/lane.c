@@ -24,7 +24,8 @@ static const uint8_t lane_next[HP_LANE_STATE_COUNT] = {
     [HP_LANE_IDLE] = TO(RESOLVING) | TO(CONNECTING),
     [HP_LANE_RESOLVING] = TO(CONNECTING) | TO(CLOSING),
     [HP_LANE_CONNECTING] = TO(CONNECTING) | TO(GREETING) | TO(READY) | TO(CLOSING),
-    [HP_LANE_GREETING] = TO(READY) | TO(CLOSING),
+    [HP_LANE_GREETING] = TO(ASKING) | TO(READY) | TO(CLOSING),
+    [HP_LANE_ASKING] = TO(READY) | TO(CLOSING),
     [HP_LANE_READY] = TO(CLOSING),
     [HP_LANE_CLOSING] = TO(IDLE),
 };
@@ -102,6 +103,13 @@ static void release_idle_refs(struct hp_flow *flow)
         ferry_hp_worker_post_scan(flow->refs[i].lane->worker);
 }
 
+void ferry_hp_flow_chunk_done(struct hp_flow *flow)
+{
+    if (atomic_fetch_add(&flow->chunks_done, 1) + 1 == flow->chunk_count &&
+        atomic_load(&flow->refs_left) > 0)
+        release_idle_refs(flow);
+}
+
 void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,
                            const char *where)
 {
@@ -122,24 +130,26 @@ void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32
         return;
     if (status != FERRY_OK)
         ferry_hp_flow_fail(flow, status, native, where);
-    else if (atomic_fetch_add(&flow->chunks_done, 1) + 1 == flow->chunk_count &&
-             atomic_load(&flow->refs_left) > 0)
-        release_idle_refs(flow);
+    else
+        ferry_hp_flow_chunk_done(flow);
     ferry_hp_flow_drop(flow);
 }
 
 /*
  * What becomes of one op of a connection that is gone. True: it stays, to be sent on the next one.
- * A WRITE of which a byte may have left is never sent again; a READ is, once.
+ * A READ is sent again, once. A WRITE of which a byte may have left is asked about, if the peer can
+ * be asked; it is never sent again without an answer.
  */
-static bool survives(struct hp_lane *lane, const struct hp_op *op, bool touched)
+static bool survives(struct hp_lane *lane, struct hp_op *op, bool touched)
 {
+    if (op->doubt != HP_DOUBT_NONE)
+        return true; /* of an earlier connection; this one was to ask about it */
+    if (op->is_write && touched)
+        return ferry_hp_question_take(lane, op);
     if (!lane->reuse_after_close || op->orphan ||
         atomic_load_explicit(&op->flow->stopped, memory_order_relaxed))
         return false;
-    if (!touched)
-        return true;
-    return !op->is_write && op->attempts < 2;
+    return !touched || op->attempts < 2;
 }
 
 static void settle_op(struct hp_lane *lane, struct hp_op *op, bool touched)
@@ -167,12 +177,28 @@ static void settle_refused(struct hp_lane *lane, struct hp_op *op)
     lane->close_status = FERRY_ERR_PEER_GONE;
 }
 
+/* Why nobody will ever know, for the end of a question that could not be put. */
+static const char *why_unknown(const struct hp_lane *lane)
+{
+    if (lane->close_status == FERRY_ERR_STALE_KEY)
+        return "hp_tcp: the answer to a WRITE was lost, and the peer has restarted since";
+    if (lane->close_status == FERRY_ERR_CLOSING)
+        return "hp_tcp: the answer to a WRITE was lost, and the engine is closing";
+    if (lane->close_status == FERRY_ERR_PEER_GONE && lane->close_native == ECONNREFUSED)
+        return "hp_tcp: the answer to a WRITE was lost, and nobody answers at the published "
+               "address any more";
+    return "hp_tcp: the answer to a WRITE was lost, and the peer could not be asked about it";
+}
+
 /* Settle or keep each op of the closed connection; what is kept moves to the front of the window.
  */
 static void settle_ops(struct hp_lane *lane)
 {
-    uint32_t kept = lane->head;
+    uint32_t kept;
 
+    if (!lane->ask_again)
+        ferry_hp_question_drop(lane, lane->close_native, why_unknown(lane));
+    kept = lane->head;
     for (uint32_t i = lane->head; i != lane->tail; i++) {
         struct hp_op *op = ferry_hp_lane_op(lane, i);
         bool touched = (int32_t)(i - lane->sent) < 0 || (i == lane->sent && lane->tx_offset > 0);
@@ -190,7 +216,7 @@ static void settle_ops(struct hp_lane *lane)
             settle_op(lane, op, touched);
             continue;
         }
-        if (touched)
+        if (touched && !op->is_write)
             atomic_fetch_add_explicit(&lane->stats.resends, 1, memory_order_relaxed);
         if (kept != i)
             *ferry_hp_lane_op(lane, kept) = *op;
@@ -202,6 +228,7 @@ static void settle_ops(struct hp_lane *lane)
     lane->write_outstanding = false;
     for (uint32_t i = lane->head; i != lane->tail; i++)
         lane->write_outstanding |= ferry_hp_lane_op(lane, i)->is_write;
+    ferry_hp_question_open(lane);
 }
 
 /* ---- closing ---- */
@@ -213,6 +240,7 @@ void ferry_hp_lane_close(struct hp_lane *lane, enum ferry_status status, int32_t
 
     if (lane->state == HP_LANE_IDLE || lane->state == HP_LANE_CLOSING)
         return;
+    ferry_hp_question_note(lane);
     ferry_hp_lane_advance(lane, HP_LANE_CLOSING);
     lane->close_status = status;
     lane->close_native = native;
@@ -237,10 +265,12 @@ static void lane_closed(struct hp_lane *lane)
     }
     ferry_debug("hp_tcp", "lane closed: %s peer=%s lane=%u native=%d", lane->close_where,
                 lane->peer->name, lane->index, lane->close_native);
+    ferry_hp_lane_unhold(lane);
     if (atomic_load(&transport->closing) || atomic_load(&lane->peer->retiring)) {
         /* Nothing goes on on a next connection, whatever this one ended of. */
         lane->reuse_after_close = false;
         lane->keep_queue = false;
+        lane->ask_again = false;
         fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
         fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
     }
@@ -267,7 +297,9 @@ static void lane_closed(struct hp_lane *lane)
     lane->rest_unapplied = false;
     lane->reuse_after_close = false;
     lane->keep_queue = false;
+    lane->ask_again = false;
     lane->session_id = 0;
+    lane->session_features = 0;
     ferry_hp_lane_advance(lane, HP_LANE_IDLE);
     ferry_hp_live_drop(transport);
 }
@@ -275,9 +307,11 @@ static void lane_closed(struct hp_lane *lane)
 /* A connection broke (end of stream, reset): what is safe to repeat goes on on the next one. */
 void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where)
 {
-    bool was_ready = lane->state == HP_LANE_READY;
+    bool was_ready = lane->state == HP_LANE_READY || lane->state == HP_LANE_ASKING;
 
-    if (was_ready) {
+    if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING)
+        lane->ask_again = ferry_hp_question_again(lane);
+    if (was_ready || lane->ask_again) {
         lane->reuse_after_close = true;
         lane->keep_queue = true;
         atomic_fetch_add_explicit(&lane->stats.failures, lane->head != lane->tail,
@@ -332,7 +366,10 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
         lane->keep_queue = true;
         ferry_hp_lane_close(lane, FERRY_ERR_PEER_CLOSING, 0, "hp_tcp: the peer said goodbye");
     }
-    if (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING)
+    if (lane->state == HP_LANE_ASKING)
+        ferry_hp_question_ask(lane);
+    if (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING ||
+        lane->state == HP_LANE_ASKING)
         ferry_hp_lane_receive(lane);
     if (lane->state == HP_LANE_READY)
         ferry_hp_lane_touch_timer(lane);
@@ -340,9 +377,10 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
 
 /* ---- time ---- */
 
+/* Something is under way; what waits for a range in doubt is not, and has no progress to make. */
 static bool busy(const struct hp_lane *lane)
 {
-    return lane->head != lane->tail || ferry_op_inflight(&lane->tx);
+    return lane->head != lane->sent || lane->tx_offset > 0 || ferry_op_inflight(&lane->tx);
 }
 
 static uint64_t due_ns(struct hp_lane *lane)
@@ -395,6 +433,8 @@ static void on_timer(struct ferry_timer *timer)
     if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING ||
         lane->state == HP_LANE_GREETING) {
         ferry_hp_lane_attempt_failed(lane, ETIMEDOUT);
+    } else if (lane->state == HP_LANE_ASKING) {
+        ferry_hp_lane_broke(lane, ETIMEDOUT, "hp_tcp: the peer did not answer a question");
     } else if (lane->state == HP_LANE_READY) {
         note_partial_progress(lane, now);
         if (due_ns(lane) > now) {
@@ -410,6 +450,7 @@ static void on_timer(struct ferry_timer *timer)
         } else {
             /* A request that comes before the callbacks have retired goes on on the next one. */
             lane->keep_queue = true;
+            lane->reuse_after_close = true;
             ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: idle");
         }
     }
@@ -431,4 +472,5 @@ void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t ind
     ferry_list_init(&lane->dirty_link);
     ferry_list_init(&lane->small_queue);
     ferry_list_init(&lane->bulk_queue);
+    ferry_list_init(&lane->held_queue);
 }

@@ -105,12 +105,13 @@ void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
 
 /* ---- connected ---- */
 
-static void on_hello_sent(struct ferry_op *tx, int64_t result)
+static void on_plain_sent(struct ferry_op *tx, int64_t result)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(tx, struct hp_lane, tx);
     struct hp_worker *worker = lane->worker;
 
-    if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_READY) {
+    if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING ||
+        lane->state == HP_LANE_READY) {
         if (result > 0 && (uint64_t)result < tx->len) {
             tx->buf = (uint8_t *)tx->buf + result;
             tx->len -= (uint64_t)result;
@@ -123,6 +124,32 @@ static void on_hello_sent(struct ferry_op *tx, int64_t result)
     ferry_hp_worker_flush(worker);
 }
 
+void ferry_hp_lane_send_plain(struct hp_lane *lane, uint8_t *buf, size_t len)
+{
+    FERRY_ASSERT(!ferry_op_inflight(&lane->tx));
+    lane->tx.kind = FERRY_OP_SEND;
+    lane->tx.done = on_plain_sent;
+    lane->tx.io = &lane->io;
+    lane->tx.buf = buf;
+    lane->tx.len = len;
+    ferry_reactor_submit(ferry_hp_reactor(lane->worker), &lane->tx);
+}
+
+/*
+ * The oldest request that may be asked about: what is in doubt stands in the window in the order of
+ * its ids. Everything older has been answered, or given up as unknown.
+ */
+static uint64_t low_water(struct hp_lane *lane)
+{
+    for (uint32_t i = lane->head; i != lane->tail; i++) {
+        const struct hp_op *op = ferry_hp_lane_op(lane, i);
+
+        if (op->doubt != HP_DOUBT_NONE)
+            return op->request_id;
+    }
+    return atomic_load_explicit(&lane->peer->transport->next_request_id, memory_order_relaxed);
+}
+
 static void greet(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
@@ -131,6 +158,9 @@ static void greet(struct hp_lane *lane)
         .type = FERRY_FRAME_HELLO,
         .hello = {.lane_index = lane->index,
                   .lane_count = lane->peer->lane_count,
+                  .features = HP_FEATURES,
+                  .predecessor_session_id = lane->question.session_id,
+                  .low_water_request_id = low_water(lane),
                   .max_transfer_bytes = transport->settings.max_transfer_bytes},
     };
 
@@ -140,23 +170,21 @@ static void greet(struct hp_lane *lane)
     lane->hello_bytes = (uint32_t)ferry_frame_encode(lane->hello, sizeof(lane->hello), &frame);
     FERRY_ASSERT(lane->hello_bytes > 0);
     ferry_hp_lane_advance(lane, HP_LANE_GREETING);
+    lane->question.tries++;
     if (ferry_reactor_arm(reactor, &lane->timer,
                           ferry_deadline_ns(ferry_reactor_now(reactor),
                                             transport->settings.progress_timeout_ns)) != FERRY_OK) {
         ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
         return;
     }
-    lane->tx.kind = FERRY_OP_SEND;
-    lane->tx.done = on_hello_sent;
-    lane->tx.io = &lane->io;
-    lane->tx.buf = lane->hello;
-    lane->tx.len = lane->hello_bytes;
-    ferry_reactor_submit(ferry_hp_reactor(lane->worker), &lane->tx);
+    ferry_hp_lane_send_plain(lane, lane->hello, lane->hello_bytes);
 }
 
 void ferry_hp_lane_established(struct hp_lane *lane)
 {
     ferry_hp_lane_advance(lane, HP_LANE_READY);
+    if (lane->peer->speaks_ferry)
+        ferry_hp_lane_renumber(lane);
     lane->barren++;
     lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     atomic_fetch_add_explicit(&lane->stats.connects, 1, memory_order_relaxed);

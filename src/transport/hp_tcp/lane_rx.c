@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
 
-/* The longest header of an answer that this side accepts; ours have no extensions. */
-#define REPLY_HEADER_MAX 1024u
+/* The longest header that is taken: the answer to a question about the largest window there is. */
+#define REPLY_HEADER_MAX 8192u
 
 /* One answer, whichever codec it came in. */
 struct reply {
@@ -193,12 +193,37 @@ static void greeted(struct hp_lane *lane, const struct ferry_frame *frame)
         return;
     }
     lane->session_id = frame->hello_reply.session_id;
+    lane->session_features = frame->hello_reply.features & HP_FEATURES;
     lane->session_max_transfer = frame->hello_reply.max_transfer_bytes;
     if (frame->hello_reply.window_ops < lane->window_ops)
         lane->window_ops = frame->hello_reply.window_ops;
     if (frame->hello_reply.window_bytes < lane->window_bytes)
         lane->window_bytes = frame->hello_reply.window_bytes;
+    /* The peer answers a greeting when the session it names can touch memory no more. */
+    lane->question.fenced = true;
+    if (lane->question.ops > 0 && (lane->session_features & FERRY_FEATURE_RESOLVE) != 0) {
+        ferry_hp_lane_advance(lane, HP_LANE_ASKING);
+        return;
+    }
+    ferry_hp_question_drop(lane, 0,
+                           "hp_tcp: the answer to a WRITE was lost, and the peer takes no "
+                           "questions");
+    lane->question.session_id = 0;
     ferry_hp_lane_established(lane);
+}
+
+/* The first and only answer before READY is the one to the question. */
+static void resolved(struct hp_lane *lane, const struct ferry_frame *frame)
+{
+    if (frame->type != FERRY_FRAME_RESOLVE_REPLY || !lane->question.asked) {
+        protocol_error(lane, "an answer to a question is due, and something else came");
+        return;
+    }
+    if (frame->status != FERRY_FRAME_OK && (frame->flags & FERRY_FLAG_NO_CLOSE) == 0) {
+        ferry_hp_lane_broke(lane, frame->status, "hp_tcp: the peer closes after a question");
+        return;
+    }
+    ferry_hp_question_answer(lane, frame);
 }
 
 /*
@@ -226,6 +251,11 @@ static bool read_frame(struct hp_lane *lane, struct reply *reply_out, bool *agai
     lane->stage_begin += need;
     if (lane->state == HP_LANE_GREETING) {
         greeted(lane, &frame);
+        *again_out = lane->state == HP_LANE_READY;
+        return false;
+    }
+    if (lane->state == HP_LANE_ASKING && frame.type != FERRY_FRAME_CREDIT) {
+        resolved(lane, &frame);
         *again_out = lane->state == HP_LANE_READY;
         return false;
     }
@@ -305,7 +335,8 @@ static void payload_from_stage(struct hp_lane *lane)
 
 static void parse(struct hp_lane *lane)
 {
-    while (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING) {
+    while (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING ||
+           lane->state == HP_LANE_ASKING) {
         struct reply reply;
         bool again = false;
         bool got;
@@ -359,7 +390,8 @@ static void on_received(struct ferry_op *rx, int64_t result)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(rx, struct hp_lane, rx);
     struct hp_worker *worker = lane->worker;
-    bool open = lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING;
+    bool open = lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING ||
+                lane->state == HP_LANE_ASKING;
 
     if (result > 0) {
         lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(worker));

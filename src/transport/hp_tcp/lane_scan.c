@@ -101,6 +101,36 @@ static bool unsent(const struct hp_lane *lane, uint32_t index)
            (index != lane->sent || lane->tx_offset == 0);
 }
 
+/* The same while the connection closes: a send that is being cancelled may yet say it took some. */
+static bool maybe_touched(const struct hp_lane *lane, uint32_t index)
+{
+    return (int32_t)(index - lane->sent) < 0 || ferry_op_inflight(&lane->tx) ||
+           (index == lane->sent && lane->tx_offset > 0);
+}
+
+/*
+ * A posted WRITE ends as what really happened, which its answer or a question tells. Memory that is
+ * being taken back has no time for a question.
+ */
+static void scan_posted_write(struct hp_op *op, enum verdict verdict)
+{
+    op->never_ask |= verdict == REVOKED;
+    if (verdict == REVOKED || !ferry_hp_flow_claimed(op->flow))
+        stop(op->flow, verdict);
+}
+
+/* In the same way a WRITE in doubt waits for the end of its question, which has a limit. */
+static bool scan_doubt(struct hp_lane *lane, uint32_t index, enum verdict verdict)
+{
+    if (verdict != REVOKED)
+        return false;
+    ferry_hp_question_forget(lane, ferry_hp_lane_op(lane, index),
+                             "hp_tcp: the answer to a WRITE was lost, and its memory was "
+                             "unregistered before the peer could be asked");
+    remove_unsent(lane, index);
+    return true;
+}
+
 /* True if the entry is gone and the next one stands in its place. */
 static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
 {
@@ -112,9 +142,14 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
     verdict = judge(lane, op->flow, now_ns);
     if (verdict == KEEP)
         return false;
+    if (op->doubt != HP_DOUBT_NONE)
+        return scan_doubt(lane, index, verdict);
     if (lane->state == HP_LANE_CLOSING) {
         /* It ends with the connection, and does not go on on the next one. */
-        stop(op->flow, verdict);
+        if (op->is_write && maybe_touched(lane, index))
+            scan_posted_write(op, verdict);
+        else
+            stop(op->flow, verdict);
         return false;
     }
     if (unsent(lane, index)) {
@@ -125,11 +160,10 @@ static bool scan_op(struct hp_lane *lane, uint32_t index, uint64_t now_ns)
     if (!op->is_write) {
         stop(op->flow, verdict);
         disown(lane, index);
-    } else if (verdict == REVOKED) {
-        stop(op->flow, verdict);
-        ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
-    } else if (!ferry_hp_flow_claimed(op->flow)) {
-        stop(op->flow, verdict); /* what was posted ends first, then the task */
+    } else {
+        scan_posted_write(op, verdict);
+        if (verdict == REVOKED)
+            ferry_hp_lane_broke(lane, 0, "hp_tcp: memory of a WRITE in flight was unregistered");
     }
     return false;
 }
@@ -139,6 +173,7 @@ void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns)
     uint32_t i;
 
     ferry_hp_lane_poll_lookup(lane);
+    ferry_hp_lane_unhold(lane);
     scan_queue(lane, &lane->small_queue, now_ns);
     scan_queue(lane, &lane->bulk_queue, now_ns);
     i = lane->head;
@@ -169,6 +204,7 @@ uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns
     uint64_t deadline = earlier(queue_deadline(&lane->small_queue),
                                 queue_deadline(&lane->bulk_queue));
 
+    deadline = earlier(deadline, queue_deadline(&lane->held_queue));
     for (uint32_t i = lane->head; i != lane->tail; i++) {
         const struct hp_op *op = &lane->ops[i & lane->op_mask];
 

@@ -55,6 +55,8 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
     op->local = flow->xfer->local + ferry_hp_flow_chunk_offset(flow, chunk);
     op->is_write = flow->xfer->opcode == FERRY_WRITE;
     op->orphan = false;
+    op->never_ask = false;
+    op->doubt = HP_DOUBT_NONE;
     op->attempts = 0;
     op->begun_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     op->request_id = atomic_fetch_add_explicit(&flow->transport->next_request_id, 1,
@@ -107,6 +109,68 @@ static bool has_room(const struct hp_lane *lane)
     return lane->tail - lane->head < lane->window_ops && lane->inflight_bytes < lane->window_bytes;
 }
 
+/* ---- ranges in doubt ---- */
+
+/*
+ * Until it is certain what became of a WRITE whose answer was lost, later ones to the same place
+ * wait. One relaxed load as long as nothing is in doubt.
+ */
+static bool must_wait(const struct hp_lane *lane, const struct hp_doubted *wanted)
+{
+    return ferry_hp_doubts_overlap(lane->peer->transport, lane->peer, wanted);
+}
+
+static bool doubts(const struct hp_lane *lane)
+{
+    return FERRY_UNLIKELY(
+        atomic_load_explicit(&lane->peer->transport->doubt_count, memory_order_relaxed) != 0);
+}
+
+/* True: the ref was put aside, as a whole: which chunk it would get is not known before. */
+static bool hold(struct hp_lane *lane, struct hp_ref *ref)
+{
+    const struct ferry_xfer *xfer = ref->flow->xfer;
+    struct hp_doubted wanted = {
+        .addr = xfer->remote_addr, .length = xfer->length, .flow = ref->flow};
+
+    if (xfer->opcode != FERRY_WRITE || ferry_hp_ref_spent(ref) || !must_wait(lane, &wanted))
+        return false;
+    ferry_list_remove(&ref->link);
+    ferry_list_push_back(&lane->held_queue, &ref->link);
+    return true;
+}
+
+void ferry_hp_lane_unhold(struct hp_lane *lane)
+{
+    struct ferry_list *link;
+
+    while ((link = ferry_list_pop_front(&lane->held_queue)) != NULL)
+        ferry_list_push_back(&lane->bulk_queue, link);
+}
+
+/* The same for a WRITE that waits in the window, after a connection that ended before it left. */
+static bool op_waits(const struct hp_lane *lane, const struct hp_op *op, bool begun)
+{
+    struct hp_doubted wanted = {
+        .addr = op->flow->xfer->remote_addr + ferry_hp_flow_chunk_offset(op->flow, op->chunk),
+        .length = op->length,
+        .flow = op->flow,
+    };
+
+    return op->is_write && !begun && must_wait(lane, &wanted);
+}
+
+void ferry_hp_lane_renumber(struct hp_lane *lane)
+{
+    for (uint32_t i = lane->head; i != lane->tail; i++) {
+        struct hp_op *op = ferry_hp_lane_op(lane, i);
+
+        op->request_id = atomic_fetch_add_explicit(&lane->peer->transport->next_request_id, 1,
+                                                   memory_order_relaxed);
+        encode(lane, op);
+    }
+}
+
 void ferry_hp_lane_fill(struct hp_lane *lane)
 {
     struct hp_ref *ref;
@@ -116,6 +180,8 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
         uint32_t chunk;
 
         stop_if_asked(lane, flow);
+        if (doubts(lane) && hold(lane, ref))
+            continue;
         if (ferry_hp_ref_claim(ref, &chunk))
             push_op(lane, flow, chunk);
         if (ferry_hp_ref_spent(ref)) {
@@ -144,6 +210,7 @@ static void prune_queue(struct hp_lane *lane, struct ferry_list *queue)
 
 void ferry_hp_lane_prune(struct hp_lane *lane)
 {
+    prune_queue(lane, &lane->held_queue);
     prune_queue(lane, &lane->small_queue);
     prune_queue(lane, &lane->bulk_queue);
 }
@@ -159,6 +226,8 @@ static uint32_t gather(struct hp_lane *lane)
         struct hp_op *op = ferry_hp_lane_op(lane, i);
 
         if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
+            break;
+        if (doubts(lane) && op_waits(lane, op, skip > 0))
             break;
         if (skip < op->header_bytes) {
             lane->iov[count].iov_base = op->header + skip;
@@ -226,6 +295,9 @@ void ferry_hp_lane_send(struct hp_lane *lane)
     count = gather(lane);
     if (count == 0)
         return;
+    /* What has waited for a range in doubt makes progress from now on. */
+    if (lane->head == lane->sent && lane->tx_offset == 0)
+        lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     lane->tx.kind = FERRY_OP_SENDV;
     lane->tx.done = on_sent;
     lane->tx.io = &lane->io;

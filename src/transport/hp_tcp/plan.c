@@ -82,6 +82,7 @@ static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct
     atomic_store_explicit(&flow->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->chunks_done, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->stopped, false, memory_order_relaxed);
+    atomic_store_explicit(&flow->torn, false, memory_order_relaxed);
     atomic_store_explicit(&flow->status, FERRY_OK, memory_order_relaxed);
     atomic_store_explicit(&flow->native, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->where, NULL, memory_order_relaxed);

@@ -42,6 +42,9 @@ static struct json_object *lane_report(const struct hp_lane *lane)
     put(object, "connects", count(&stats->connects));
     put(object, "failures", count(&stats->failures));
     put(object, "resends", count(&stats->resends));
+    put(object, "resolved_applied", count(&stats->resolved_applied));
+    put(object, "resolved_not_applied", count(&stats->resolved_not_applied));
+    put(object, "resolved_unknown", count(&stats->resolved_unknown));
     return object;
 }
 
@@ -120,6 +123,10 @@ void ferry_hp_report(struct ferry_transport *base, struct json_object *object)
     put(object, "sessions", atomic_load(&transport->session_count));
     put(object, "outstanding_tasks", atomic_load(&transport->admission.tasks));
     put(object, "outstanding_bytes", atomic_load(&transport->admission.bytes));
+    put(object, "sessions_fenced", count(&transport->answers.fenced));
+    put(object, "answers_kept", count(&transport->answers.kept));
+    put(object, "answers_given", count(&transport->answers.answered));
+    put(object, "answers_crowded_out", count(&transport->answers.crowded));
     if (!ferry_json_put(object, "workers", worker_list(transport)) ||
         !ferry_json_put(object, "peers", peer_list(transport)))
         return;

@@ -20,6 +20,7 @@ static void peer_free(struct hp_peer *peer)
     for (uint32_t i = 0; i < peer->lane_count; i++) {
         free(peer->lanes[i].ops);
         free(peer->lanes[i].stage);
+        ferry_hp_question_fini(&peer->lanes[i].question);
     }
     for (uint32_t i = 0; i < peer->endpoint_count; i++)
         free(peer->endpoints[i].host);
@@ -119,7 +120,8 @@ static enum ferry_status lanes_create(struct hp_transport *transport, struct hp_
         peer->lane_count = i + 1;
         lane->ops = calloc(window, sizeof(*lane->ops));
         lane->stage = malloc(HP_STAGE_BYTES);
-        if (lane->ops == NULL || lane->stage == NULL)
+        if (lane->ops == NULL || lane->stage == NULL ||
+            ferry_hp_question_init(lane, window) != FERRY_OK)
             return FERRY_ERR_NO_MEMORY;
         lane->op_mask = window - 1;
         ferry_hp_lane_init(lane, peer, i,

@@ -296,6 +296,7 @@ static void destroy(struct hp_transport *transport)
     ferry_hp_answers_fini(&transport->answers);
     ferry_pool_fini(&transport->flows);
     ferry_config_destroy(transport->config);
+    pthread_mutex_destroy(&transport->doubt_mutex);
     pthread_mutex_destroy(&transport->mutex);
     free(transport->workers);
     free(transport);
@@ -355,6 +356,8 @@ static enum ferry_status create(const struct ferry_transport_env *env,
     pthread_mutex_init(&transport->mutex, NULL);
     ferry_list_init(&transport->peers);
     ferry_list_init(&transport->revocations);
+    pthread_mutex_init(&transport->doubt_mutex, NULL);
+    ferry_list_init(&transport->doubts);
     atomic_store(&transport->next_request_id, 1);
     status = ferry_config_copy(env->config, &transport->config);
     if (status == FERRY_OK)
