@@ -30,6 +30,7 @@
 #define REPEAT_SLOTS     64
 #define REPEAT_WINDOW_NS (10 * FERRY_NS_PER_S)
 #define WRITE_WAIT_MS    100
+#define WRITE_STEP       4096u
 #define LOCK_WAIT_S      1
 
 /* One message that was printed lately. Its format string is the call site. */
@@ -193,20 +194,39 @@ static ssize_t write_quietly(int fd, const char *line, size_t len)
     return done;
 }
 
-/* Under the lock. False if the line was lost. */
-static bool write_line(const char *line, size_t len)
+/* Under the lock. True if the descriptor takes a step at once. */
+static bool await_room(bool may_wait)
 {
     struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
     int ready;
 
-    /* A full pipe is waited for once; while it stays full, lines are dropped at once. */
     do {
-        ready = poll(&fd, 1, logger.stuck ? 0 : WRITE_WAIT_MS);
-    } while (ready < 0 && errno == EINTR && !logger.stuck);
+        ready = poll(&fd, 1, may_wait ? WRITE_WAIT_MS : 0);
+    } while (ready < 0 && errno == EINTR && may_wait);
     logger.stuck = ready == 0;
-    if (ready <= 0 || (fd.revents & POLLOUT) == 0)
-        return false;
-    return write_quietly(STDERR_FILENO, line, len) >= 0;
+    return ready > 0 && (fd.revents & POLLOUT) != 0;
+}
+
+/*
+ * Under the lock. False if the line, or the end of it, was lost. A pipe that polls as writable has
+ * room for WRITE_STEP bytes; a longer write to it would block for as long as nobody reads. A full
+ * pipe is waited for once; while it stays full, lines are dropped at once.
+ */
+static bool write_line(const char *line, size_t len)
+{
+    while (len > 0) {
+        size_t step = len < WRITE_STEP ? len : WRITE_STEP;
+        ssize_t done;
+
+        if (!await_room(!logger.stuck))
+            return false;
+        done = write_quietly(STDERR_FILENO, line, step);
+        if (done <= 0)
+            return false;
+        line += done;
+        len -= (size_t)done;
+    }
+    return true;
 }
 
 /* Under the lock: compose and write one line. */

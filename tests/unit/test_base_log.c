@@ -394,6 +394,34 @@ static void test_log_without_a_reader_raises_no_sigpipe(void **state)
     assert_string_equal(message_of(capture.lines[0]), "warn log: log lines were lost: count=2");
 }
 
+/*
+ * A line may be longer than the room that makes a pipe poll as writable, one page. Written at once
+ * it held the logger's lock until somebody read.
+ */
+static void test_long_line_to_a_nearly_full_pipe_delays_nobody(void **state)
+{
+    char noise[1000];
+    char page[4096];
+    int fds[2];
+
+    (void)state;
+    memset(noise, 1, sizeof(noise) - 1);
+    noise[sizeof(noise) - 1] = '\0';
+    memset(page, 'x', sizeof(page));
+    ferry_log_set_sink(NULL, NULL);
+    ferry_log_set_format(FERRY_LOG_JSON);
+    int saved = divert_stderr(fds);
+    assert_true(fcntl(fds[0], F_SETPIPE_SZ, 2 * (int)sizeof(page)) >= 0);
+    assert_int_equal(write(STDERR_FILENO, page, sizeof(page)), sizeof(page));
+
+    alarm(30); /* it would hang */
+    ferry_error("a", "%s", noise);
+    alarm(0);
+
+    restore_stderr(saved);
+    close(fds[0]);
+}
+
 static void test_log_to_a_full_pipe_delays_nobody_for_long(void **state)
 {
     char text[4096];
@@ -462,6 +490,7 @@ int main(void)
         LOG_TEST(test_log_threads_lose_no_message),
         LOG_TEST(test_log_writes_lines_to_standard_error),
         LOG_TEST(test_log_without_a_reader_raises_no_sigpipe),
+        LOG_TEST(test_long_line_to_a_nearly_full_pipe_delays_nobody),
         LOG_TEST(test_log_to_a_full_pipe_delays_nobody_for_long),
         LOG_TEST(test_log_from_a_sink_is_dropped),
     };
