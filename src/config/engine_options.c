@@ -58,6 +58,12 @@ static const struct ferry_option options[] = {
      .type = FERRY_OPTION_STRING,
      .max = 255,
      .help = "address or name that peers are told; empty picks one that they can reach"},
+    {.name = "auth_key_file",
+     .type = FERRY_OPTION_STRING,
+     .max = 1024,
+     .help = "file with the key that peers have to prove, over data connections and the control "
+             "plane, and that this engine proves to them; a line of hex or base64, at least 32 "
+             "bytes, readable by its owner only. Empty: nobody proves anything"},
     {.name = "log_level",
      .type = FERRY_OPTION_CHOICE,
      .default_value = "warn",

@@ -35,7 +35,7 @@ static void clean_text(char *text)
 
 /* "GET 10.9.0.2:80", the beginning of every error text. Never the URL, which may hold a password.
  */
-static void begin_error(const struct ferry_http_work *work, struct ferry_text *text)
+void ferry_http_work_begin_error(const struct ferry_http_work *work, struct ferry_text *text)
 {
     char place[FERRY_HOSTPORT_SIZE];
 
@@ -44,7 +44,7 @@ static void begin_error(const struct ferry_http_work *work, struct ferry_text *t
     ferry_text_addf(text, "%s %s: ", method_names[work->call->method], place);
 }
 
-static void end(struct ferry_http_work *work, enum ferry_status status)
+void ferry_http_work_end(struct ferry_http_work *work, enum ferry_status status)
 {
     clean_text(work->call->error);
     work->call->status = status;
@@ -58,9 +58,9 @@ void ferry_http_work_abort(struct ferry_http_work *work, enum ferry_status statu
 
     if (work->state == FERRY_HTTP_WORK_ENDED)
         return;
-    begin_error(work, &text);
+    ferry_http_work_begin_error(work, &text);
     ferry_text_add(&text, reason);
-    end(work, status);
+    ferry_http_work_end(work, status);
 }
 
 void ferry_http_call_end(struct ferry_http_call *call, enum ferry_status status, const char *reason)
@@ -108,7 +108,6 @@ static size_t on_header(char *bytes, size_t one, size_t len, void *arg)
 {
     struct ferry_http_work *work = arg;
 
-    (void)bytes;
     (void)one;
     if (len > FERRY_HTTP_HEADERS_MAX - work->header_bytes) {
         work->reply_status = FERRY_ERR_TOO_LARGE;
@@ -116,6 +115,7 @@ static size_t on_header(char *bytes, size_t one, size_t len, void *arg)
         return CURL_WRITEFUNC_ERROR;
     }
     work->header_bytes += len;
+    ferry_http_proof_header(work, bytes, len);
     return len;
 }
 
@@ -148,6 +148,22 @@ static bool add_line(struct curl_slist **list, const char *line)
     return true;
 }
 
+const char *ferry_http_method_name(enum ferry_http_method method)
+{
+    return method_names[method];
+}
+
+/* The request before the call's own: it carries nothing and keeps the connection. */
+static bool set_challenge_request(struct ferry_http_work *work)
+{
+    CURL *easy = work->easy;
+
+    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 0L);
+    return add_line(&work->headers, "Accept: application/json") &&
+           curl_easy_setopt(easy, CURLOPT_CURLU, work->challenge_url) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HTTPHEADER, work->headers) == CURLE_OK;
+}
+
 static bool set_request(struct ferry_http_work *work)
 {
     const struct ferry_http_call *call = work->call;
@@ -155,7 +171,11 @@ static bool set_request(struct ferry_http_work *work)
     bool has_body = call->method == FERRY_HTTP_PUT || call->method == FERRY_HTTP_POST;
     bool ok = add_line(&work->headers, "Accept: application/json") &&
               add_line(&work->headers, "Connection: close") &&
-              add_line(&work->headers, "X-Ferry: 1");
+              add_line(&work->headers, "X-Ferry: 1") &&
+              curl_easy_setopt(easy, CURLOPT_CURLU, work->url) == CURLE_OK;
+
+    if (work->proving == FERRY_HTTP_PROVES_KEY)
+        ok = ok && ferry_http_proof_add_header(work, &work->headers);
 
     if (has_body) {
         ok = ok && add_line(&work->headers, "Content-Type: application/json") &&
@@ -171,6 +191,18 @@ static bool set_request(struct ferry_http_work *work)
 }
 
 /*
+ * libcurl tells connections apart by where they were to go, and a second request must go out on the
+ * very connection of the first: each call pretends to go to an address of its own.
+ */
+static void name_connection(char *buf, size_t size)
+{
+    static _Atomic uint32_t last;
+    uint32_t number = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
+
+    snprintf(buf, size, "::127.%u.%u.%u:", number >> 16 & 255, number >> 8 & 255, number & 255);
+}
+
+/*
  * The address in connect_to only keeps libcurl from looking up the host; the descriptor is
  * connected already. The options that can fail need memory; the others are plain numbers and
  * pointers.
@@ -178,6 +210,7 @@ static bool set_request(struct ferry_http_work *work)
 static bool set_connection(struct ferry_http_work *work)
 {
     CURL *easy = work->easy;
+    char connect_to[32];
 
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
@@ -194,18 +227,37 @@ static bool set_connection(struct ferry_http_work *work)
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, work);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket_options);
-    return add_line(&work->connect_to, "::127.0.0.1:") &&
+    name_connection(connect_to, sizeof(connect_to));
+    return add_line(&work->connect_to, connect_to) &&
            curl_easy_setopt(easy, CURLOPT_CONNECT_TO, work->connect_to) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_CURLU, work->url) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_NOPROXY, "*") == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_USERAGENT, "ferry") == CURLE_OK;
 }
 
+bool ferry_http_work_next_request(struct ferry_http_work *work)
+{
+    /* Only from here on may libcurl use the connection again, and afterwards nobody may. */
+    curl_multi_remove_handle(work->multi, work->easy);
+    curl_slist_free_all(ferry_take_ptr(&work->headers));
+    curl_easy_setopt(work->easy, CURLOPT_FRESH_CONNECT, 0L);
+    curl_easy_setopt(work->easy, CURLOPT_FORBID_REUSE, 1L);
+    work->reply_len = 0;
+    work->header_bytes = 0;
+    return set_request(work) && curl_multi_add_handle(work->multi, work->easy) == CURLM_OK;
+}
+
+static bool set_first_request(struct ferry_http_work *work)
+{
+    return ferry_http_proof_begin(work) &&
+           (work->proving == FERRY_HTTP_ASKS_CHALLENGE ? set_challenge_request(work)
+                                                       : set_request(work));
+}
+
 static void start_talking(struct ferry_http_work *work)
 {
     work->easy = curl_easy_init();
-    if (work->easy == NULL || !set_connection(work) || !set_request(work) ||
+    if (work->easy == NULL || !set_connection(work) || !set_first_request(work) ||
         curl_multi_add_handle(work->multi, work->easy) != CURLM_OK) {
         ferry_http_work_abort(work, FERRY_ERR_NO_MEMORY, "no memory for the request");
         return;
@@ -221,10 +273,11 @@ static void step_connect(struct ferry_http_work *work, uint64_t now_ns)
     if (state == FERRY_CONNECT_DONE) {
         start_talking(work);
     } else if (state == FERRY_CONNECT_FAILED) {
-        begin_error(work, &text);
+        ferry_http_work_begin_error(work, &text);
         ferry_text_add(&text, "cannot connect: ");
         ferry_connect_describe(&work->connect, &text);
-        end(work, ferry_connect_hit_limit(&work->connect) ? FERRY_ERR_LIMIT : FERRY_ERR_PEER_GONE);
+        ferry_http_work_end(work, ferry_connect_hit_limit(&work->connect) ? FERRY_ERR_LIMIT
+                                                                          : FERRY_ERR_PEER_GONE);
     }
 }
 
@@ -247,9 +300,9 @@ static void step_lookup(struct ferry_http_work *work)
         start_connect(work, &to);
         return;
     }
-    begin_error(work, &text);
+    ferry_http_work_begin_error(work, &text);
     ferry_text_addf(&text, "the host name cannot be resolved: %s", to.reason);
-    end(work, FERRY_ERR_PEER_GONE);
+    ferry_http_work_end(work, FERRY_ERR_PEER_GONE);
 }
 
 /* The deadline has passed: say what it was waiting for. */
@@ -257,7 +310,7 @@ static void expire(struct ferry_http_work *work)
 {
     struct ferry_text text;
 
-    begin_error(work, &text);
+    ferry_http_work_begin_error(work, &text);
     switch (work->state) {
     case FERRY_HTTP_WORK_RESOLVING:
         ferry_text_add(&text, "the look-up of the host name took too long");
@@ -274,7 +327,7 @@ static void expire(struct ferry_http_work *work)
     case FERRY_HTTP_WORK_ENDED:
         return;
     }
-    end(work, FERRY_ERR_TIMED_OUT);
+    ferry_http_work_end(work, FERRY_ERR_TIMED_OUT);
 }
 
 void ferry_http_work_step(struct ferry_http_work *work, uint64_t now_ns)
@@ -308,7 +361,7 @@ static void fail_talk(struct ferry_http_work *work, CURLcode result)
     enum ferry_status status = work->reply_status;
     struct ferry_text text;
 
-    begin_error(work, &text);
+    ferry_http_work_begin_error(work, &text);
     if (work->headers_too_large) {
         ferry_text_addf(&text, "reply headers of more than %u bytes", FERRY_HTTP_HEADERS_MAX);
     } else if (status == FERRY_ERR_TOO_LARGE) {
@@ -322,12 +375,13 @@ static void fail_talk(struct ferry_http_work *work, CURLcode result)
                         work->curl_error[0] != '\0' ? work->curl_error
                                                     : curl_easy_strerror(result));
     }
-    end(work, status);
+    ferry_http_work_end(work, status);
 }
 
 void ferry_http_work_talked(struct ferry_http_work *work, CURLcode result)
 {
     struct ferry_http_call *call = work->call;
+    long http_status = 0;
 
     FERRY_ASSERT(work->state == FERRY_HTTP_WORK_TALKING);
     if (result == CURLE_OK && work->reply_status == FERRY_OK && !reserve_reply(work, 1))
@@ -336,11 +390,14 @@ void ferry_http_work_talked(struct ferry_http_work *work, CURLcode result)
         fail_talk(work, result);
         return;
     }
-    curl_easy_getinfo(work->easy, CURLINFO_RESPONSE_CODE, &call->http_status);
+    curl_easy_getinfo(work->easy, CURLINFO_RESPONSE_CODE, &http_status);
+    if (!ferry_http_proof_replied(work, http_status))
+        return;
+    call->http_status = http_status;
     work->reply[work->reply_len] = '\0';
     call->reply = ferry_take_ptr(&work->reply);
     call->reply_len = work->reply_len;
-    end(work, FERRY_OK);
+    ferry_http_work_end(work, FERRY_OK);
 }
 
 void ferry_http_work_finish(struct ferry_http_work *work)
@@ -355,6 +412,7 @@ void ferry_http_work_finish(struct ferry_http_work *work)
     curl_slist_free_all(work->headers);
     curl_slist_free_all(work->connect_to);
     curl_url_cleanup(work->url);
+    curl_url_cleanup(work->challenge_url);
     ferry_lookup_release(work->lookup);
     ferry_connect_fini(&work->connect);
     free(work->reply);
@@ -464,6 +522,7 @@ static void start(struct ferry_http_work *work)
 
 enum ferry_status ferry_http_work_create(struct ferry_http_call *call, CURLM *multi,
                                          struct ferry_resolver *resolver,
+                                         const struct ferry_access_control *access,
                                          struct ferry_http_work **work_out)
 {
     struct ferry_http_work *work = calloc(1, sizeof(*work));
@@ -473,6 +532,7 @@ enum ferry_status ferry_http_work_create(struct ferry_http_call *call, CURLM *mu
     work->call = call;
     work->multi = multi;
     work->resolver = resolver;
+    work->access = access;
     work->url = curl_url();
     if (work->url == NULL) {
         free(work);
@@ -484,7 +544,7 @@ enum ferry_status ferry_http_work_create(struct ferry_http_call *call, CURLM *mu
     } else {
         fail_url(call->url);
         snprintf(call->error, sizeof(call->error), "%s", ferry_last_error_text());
-        end(work, FERRY_ERR_INVALID);
+        ferry_http_work_end(work, FERRY_ERR_INVALID);
     }
     *work_out = work;
     return FERRY_OK;

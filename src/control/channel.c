@@ -65,6 +65,7 @@ static void http_call(struct ferry_peer_channel *channel, struct ferry_peer_call
         snprintf(call->url, sizeof(call->url), "http://%s" FERRY_CONTROL_PATH_BOOTSTRAP, authority);
     }
     call->http.method = FERRY_HTTP_POST;
+    call->http.party = FERRY_HTTP_PEER;
     call->http.url = call->url;
     call->http.body = call->body;
     call->http.body_len = call->body_len;

@@ -29,6 +29,7 @@ struct ferry_http_client {
     /* immutable after open; multi and resolver are used by the control thread */
     CURLM *multi;
     struct ferry_resolver *resolver;
+    const struct ferry_access_control *access;
     pid_t pid;
     pthread_t thread;
     /* any thread, under lock */
@@ -129,7 +130,8 @@ static void admit(struct ferry_http_client *client)
 
         struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
 
-        if (ferry_http_work_create(call, client->multi, client->resolver, &work) == FERRY_OK) {
+        if (ferry_http_work_create(call, client->multi, client->resolver, client->access, &work) ==
+            FERRY_OK) {
             ferry_list_push_back(&client->running, &work->link);
             client->running_count++;
         } else {
@@ -201,7 +203,8 @@ static void talk(struct ferry_http_client *client)
             continue;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &work);
         ferry_http_work_talked(work, result);
-        retire(client, work);
+        if (work->state == FERRY_HTTP_WORK_ENDED)
+            retire(client, work);
     }
 }
 
@@ -300,7 +303,8 @@ static enum ferry_status init_curl(void)
                                        curl_easy_strerror(rc));
 }
 
-enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out)
+enum ferry_status ferry_http_client_open(const struct ferry_access_control *access,
+                                         struct ferry_http_client **client_out)
 {
     enum ferry_status status = init_curl();
 
@@ -311,6 +315,7 @@ enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out)
 
     if (client == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "http client: out of memory");
+    client->access = access;
     client->pid = getpid();
     pthread_mutex_init(&client->lock, NULL);
     ferry_list_init(&client->inbox);

@@ -24,6 +24,7 @@
 #include "base/compiler.h"
 #include "base/list.h"
 
+struct ferry_access_control;
 struct ferry_http_client;
 struct ferry_http_call;
 
@@ -43,11 +44,19 @@ enum ferry_http_method {
     FERRY_HTTP_DELETE = 3,
 };
 
+/* Whom a call goes to, which says what it proves and what it expects to be proved. */
+enum ferry_http_party {
+    FERRY_HTTP_STRANGER = 0,  /* such as a metadata store: nothing */
+    FERRY_HTTP_PEER = 1,      /* an engine of the fleet: as access control says */
+    FERRY_HTTP_PEER_OPEN = 2, /* the same, for the path that needs no proof of the key: /health */
+};
+
 typedef void ferry_http_done_fn(struct ferry_http_call *call);
 
 /* In the caller's memory from submit until done() is called; done() may free it. */
 struct ferry_http_call {
     enum ferry_http_method method;
+    enum ferry_http_party party;
     const char *url;  /* http or https; valid until done */
     const char *body; /* PUT, POST: application/json; valid until done */
     size_t body_len;
@@ -59,6 +68,7 @@ struct ferry_http_call {
      * Result. FERRY_OK: a whole reply of any HTTP status came. ERR_INVALID: the URL. ERR_PEER_GONE:
      * no such host, nobody accepts, or the connection broke. ERR_TIMED_OUT, ERR_TOO_LARGE,
      * ERR_PROTOCOL (no HTTP), ERR_LIMIT (descriptors), ERR_NO_MEMORY, ERR_CLOSING, ERR_FORKED.
+     * ERR_REFUSED: the peer does not accept our proof of the key, or does not prove it to us.
      */
     enum ferry_status status;
     long http_status;
@@ -71,8 +81,12 @@ struct ferry_http_call {
     bool finished;
 };
 
-/* Starts the control thread. ERR_NO_MEMORY, ERR_LIMIT, ERR_INTERNAL. */
-FERRY_CHECKED enum ferry_status ferry_http_client_open(struct ferry_http_client **client_out);
+/*
+ * Starts the control thread. @access, which outlives the client, says what is proved to peers and
+ * by them; NULL: nothing. ERR_NO_MEMORY, ERR_LIMIT, ERR_INTERNAL.
+ */
+FERRY_CHECKED enum ferry_status ferry_http_client_open(const struct ferry_access_control *access,
+                                                       struct ferry_http_client **client_out);
 
 /*
  * Ends what runs with ERR_CLOSING and joins the thread; waits at most FERRY_RESOLVER_CLOSE_NS for

@@ -22,6 +22,7 @@
 #define FERRY_CONTROL_PATH_HEALTH     "/health"
 #define FERRY_CONTROL_PATH_NOTIFY     "/v1/notify"
 #define FERRY_CONTROL_PATH_GOODBYE    "/v1/goodbye"
+#define FERRY_CONTROL_PATH_CHALLENGE  "/v1/challenge"
 
 #define FERRY_NOTIFY_SENDER_MAX  255
 #define FERRY_NOTIFY_NAME_MAX    255

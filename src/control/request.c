@@ -6,7 +6,7 @@
  * A refused request whose body is small is still read to its end, so that the client gets the reply
  * and not a reset; one that is too large is answered at once.
  */
-#include "control/server_private.h"
+#include "control/request_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +20,6 @@
 #define DISCARD_BYTES_MAX ((size_t)1 << 20)
 #define ERROR_TEXT_MAX    4096
 #define METHODS_TEXT_SIZE 64
-
-/* Zero http_status: not refused. Texts are static. */
-struct refusal {
-    unsigned http_status;
-    enum ferry_status status;
-    const char *text;
-};
-
-struct request {
-    const struct ferry_control_route *route; /* NULL if refused */
-    struct refusal refusal;
-    char *body;
-    size_t body_len;
-    size_t body_size;
-    size_t discarded;
-};
 
 bool ferry_control_host_is_ours(const struct ferry_control_server *server, const char *host)
 {
@@ -70,13 +54,22 @@ static struct MHD_Response *make_response(const struct ferry_control_reply *repl
 }
 
 /* MHD_NO, which closes the connection, is what is left without memory. */
-static enum MHD_Result send_reply(struct MHD_Connection *connection,
+static enum MHD_Result send_reply(const struct ferry_control_server *server,
+                                  struct MHD_Connection *connection,
+                                  struct ferry_control_request *request,
                                   const struct ferry_control_reply *reply, const char *allow)
 {
+    char proof[2 * FERRY_AUTH_PROOF_SIZE + 1];
+    bool proved = ferry_control_prove_reply(server, request, reply, proof);
     struct MHD_Response *response = make_response(reply);
 
     if (response == NULL)
         return MHD_NO;
+    if (proved)
+        MHD_add_response_header(response, FERRY_CONTROL_PROOF_HEADER, proof);
+    if (reply->http_status == MHD_HTTP_UNAUTHORIZED)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
+                                FERRY_CONTROL_AUTH_SCHEME);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (allow != NULL)
@@ -112,7 +105,7 @@ static bool same_method(const char *route_method, const char *method)
 /* The route, or NULL and how to refuse. */
 static const struct ferry_control_route *find_route(const struct ferry_control_server *server,
                                                     const char *url, const char *method,
-                                                    struct refusal *refusal)
+                                                    struct ferry_control_refusal *refusal)
 {
     bool path_exists = false;
 
@@ -125,10 +118,11 @@ static const struct ferry_control_route *find_route(const struct ferry_control_s
             return route;
         path_exists = true;
     }
-    *refusal = path_exists ? (struct refusal){MHD_HTTP_METHOD_NOT_ALLOWED, FERRY_ERR_UNSUPPORTED,
-                                              "this path does not take this method"}
-                           : (struct refusal){MHD_HTTP_NOT_FOUND, FERRY_ERR_NOT_FOUND,
-                                              "no such path; try /v1/version"};
+    *refusal = path_exists ? (struct ferry_control_refusal){MHD_HTTP_METHOD_NOT_ALLOWED,
+                                                            FERRY_ERR_UNSUPPORTED,
+                                                            "this path does not take this method"}
+                           : (struct ferry_control_refusal){MHD_HTTP_NOT_FOUND, FERRY_ERR_NOT_FOUND,
+                                                            "no such path; try /v1/version"};
     return NULL;
 }
 
@@ -161,23 +155,24 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-static struct refusal check_change(struct MHD_Connection *connection)
+static struct ferry_control_refusal check_change(struct MHD_Connection *connection)
 {
     const char *mark = header(connection, "X-Ferry");
 
     if (mark == NULL || strcmp(mark, "1") != 0)
-        return (struct refusal){MHD_HTTP_FORBIDDEN, FERRY_ERR_REFUSED,
-                                "a call that changes something needs the header X-Ferry: 1"};
+        return (struct ferry_control_refusal){
+            MHD_HTTP_FORBIDDEN, FERRY_ERR_REFUSED,
+            "a call that changes something needs the header X-Ferry: 1"};
     if (!is_json(header(connection, MHD_HTTP_HEADER_CONTENT_TYPE)))
-        return (struct refusal){MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, FERRY_ERR_REFUSED,
-                                "the body must be Content-Type: application/json"};
-    return (struct refusal){0};
+        return (struct ferry_control_refusal){MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, FERRY_ERR_REFUSED,
+                                              "the body must be Content-Type: application/json"};
+    return (struct ferry_control_refusal){0};
 }
 
-static struct refusal body_too_large(void)
+static struct ferry_control_refusal body_too_large(void)
 {
-    return (struct refusal){MHD_HTTP_CONTENT_TOO_LARGE, FERRY_ERR_TOO_LARGE,
-                            "the request body is too large"};
+    return (struct ferry_control_refusal){MHD_HTTP_CONTENT_TOO_LARGE, FERRY_ERR_TOO_LARGE,
+                                          "the request body is too large"};
 }
 
 /* True if the client says that it will send more than is allowed. */
@@ -191,15 +186,18 @@ static bool announces_too_much(const struct ferry_control_server *server,
            (ferry_u64_parse(text, &len) != FERRY_OK || len > server->options.body_max);
 }
 
-static void check_request(const struct ferry_control_server *server,
-                          struct MHD_Connection *connection, const char *url, const char *method,
-                          struct request *request)
+static void check_request(struct ferry_control_server *server, struct MHD_Connection *connection,
+                          const char *url, const char *method,
+                          struct ferry_control_request *request)
 {
     if (!ferry_control_host_is_ours(server, header(connection, MHD_HTTP_HEADER_HOST))) {
-        request->refusal = (struct refusal){MHD_HTTP_MISDIRECTED_REQUEST, FERRY_ERR_REFUSED,
-                                            "the Host header names another host"};
+        request->refusal = (struct ferry_control_refusal){
+            MHD_HTTP_MISDIRECTED_REQUEST, FERRY_ERR_REFUSED, "the Host header names another host"};
         return;
     }
+    request->refusal = ferry_control_gate(server, connection, url, method, request);
+    if (request->refusal.http_status != 0 || request->wants_challenge)
+        return;
     request->route = find_route(server, url, method, &request->refusal);
     if (request->route != NULL && strcmp(request->route->method, MHD_HTTP_METHOD_GET) != 0)
         request->refusal = check_change(connection);
@@ -207,7 +205,8 @@ static void check_request(const struct ferry_control_server *server,
 
 static enum MHD_Result refuse(const struct ferry_control_server *server,
                               struct MHD_Connection *connection, const char *url,
-                              const struct refusal *refusal)
+                              struct ferry_control_request *request,
+                              const struct ferry_control_refusal *refusal)
 {
     struct ferry_control_reply reply;
     char methods[METHODS_TEXT_SIZE];
@@ -217,31 +216,30 @@ static enum MHD_Result refuse(const struct ferry_control_server *server,
     ferry_text_init(&allow, methods, sizeof(methods));
     if (refusal->http_status == MHD_HTTP_METHOD_NOT_ALLOWED)
         list_methods(server, url, &allow);
-    return send_reply(connection, &reply, allow.len > 0 ? methods : NULL);
+    return send_reply(server, connection, request, &reply, allow.len > 0 ? methods : NULL);
 }
 
-static enum MHD_Result begin(const struct ferry_control_server *server,
-                             struct MHD_Connection *connection, const char *url, const char *method,
-                             void **state)
+static enum MHD_Result begin(struct ferry_control_server *server, struct MHD_Connection *connection,
+                             const char *url, const char *method, void **state)
 {
-    struct request *request = calloc(1, sizeof(*request));
+    struct ferry_control_request *request = calloc(1, sizeof(*request));
 
     if (request == NULL)
         return MHD_NO;
     *state = request;
     check_request(server, connection, url, method, request);
     if (announces_too_much(server, connection)) {
-        struct refusal refusal = body_too_large();
+        struct ferry_control_refusal refusal = body_too_large();
 
-        return refuse(server, connection, url,
+        return refuse(server, connection, url, request,
                       request->refusal.http_status != 0 ? &request->refusal : &refusal);
     }
     return MHD_YES;
 }
 
 /* False: the connection has to go. */
-static bool add_body(const struct ferry_control_server *server, struct request *request,
-                     const char *bytes, size_t len)
+static bool add_body(const struct ferry_control_server *server,
+                     struct ferry_control_request *request, const char *bytes, size_t len)
 {
     if (request->refusal.http_status == 0 && len > server->options.body_max - request->body_len)
         request->refusal = body_too_large();
@@ -267,19 +265,28 @@ static bool add_body(const struct ferry_control_server *server, struct request *
     return true;
 }
 
-static enum MHD_Result answer(const struct ferry_control_server *server,
+static enum MHD_Result answer(struct ferry_control_server *server,
                               struct MHD_Connection *connection, const char *url,
-                              const struct request *request)
+                              struct ferry_control_request *request)
 {
+    static const struct ferry_control_refusal other_body = {
+        MHD_HTTP_UNAUTHORIZED, FERRY_ERR_REFUSED, "the body is not the one that was proved"};
     struct ferry_control_reply reply = {.http_status = MHD_HTTP_OK};
 
     if (request->refusal.http_status != 0)
-        return refuse(server, connection, url, &request->refusal);
-    request->route->handler(server->options.arg, request->body != NULL ? request->body : "",
-                            request->body_len, &reply);
+        return refuse(server, connection, url, request, &request->refusal);
+    if (!ferry_control_body_fits(request)) {
+        ferry_control_note(server, connection, FERRY_REFUSAL_WRONG_KEY, other_body.text);
+        return refuse(server, connection, url, request, &other_body);
+    }
+    if (request->wants_challenge)
+        ferry_control_challenge(connection, &reply);
+    else
+        request->route->handler(server->options.arg, request->body != NULL ? request->body : "",
+                                request->body_len, &reply);
     FERRY_ASSERT(reply.http_status >= 200);
     FERRY_ASSERT(reply.http_status <= 599);
-    return send_reply(connection, &reply, NULL);
+    return send_reply(server, connection, request, &reply, NULL);
 }
 
 enum MHD_Result ferry_control_on_request(void *arg, struct MHD_Connection *connection,
@@ -287,7 +294,7 @@ enum MHD_Result ferry_control_on_request(void *arg, struct MHD_Connection *conne
                                          const char *upload, size_t *upload_len, void **state)
 {
     struct ferry_control_server *server = arg;
-    struct request *request = *state;
+    struct ferry_control_request *request = *state;
 
     (void)version;
     server->events++;
@@ -305,7 +312,7 @@ void ferry_control_on_completed(void *arg, struct MHD_Connection *connection, vo
                                 enum MHD_RequestTerminationCode why)
 {
     struct ferry_control_server *server = arg;
-    struct request *request = *state;
+    struct ferry_control_request *request = *state;
 
     (void)connection;
     (void)why;

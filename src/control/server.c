@@ -33,14 +33,6 @@
 #define IDLE_TURNS_MAX 64
 #define IDLE_PAUSE_MS  10
 
-/* One accepted connection, on the server thread. */
-struct connection {
-    struct ferry_list link;
-    int fd; /* libmicrohttpd's */
-    uint64_t since_ns;
-    bool cut;
-};
-
 static uint64_t now(void)
 {
     return ferry_now_ns(&ferry_clock_system);
@@ -50,7 +42,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd_connection, void
                           enum MHD_ConnectionNotificationCode code)
 {
     struct ferry_control_server *server = arg;
-    struct connection *connection = *state;
+    struct ferry_control_connection *connection = *state;
 
     server->events++;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
@@ -80,7 +72,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd_connection, void 
     struct ferry_control_server *server = arg;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         mhd_connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct connection *connection = info->socket_context;
+    struct ferry_control_connection *connection = info->socket_context;
 
     ferry_control_on_completed(arg, mhd_connection, state, why);
     if (connection == NULL)
@@ -102,7 +94,8 @@ static void cut_late(struct ferry_control_server *server, uint64_t now_ns)
 
     for (struct ferry_list *link = server->connections.next; link != &server->connections;
          link = link->next) {
-        struct connection *connection = FERRY_CONTAINER_OF(link, struct connection, link);
+        struct ferry_control_connection *connection = FERRY_CONTAINER_OF(
+            link, struct ferry_control_connection, link);
 
         if (now_ns - connection->since_ns < limit_ns)
             return;
@@ -121,7 +114,8 @@ static int wait_ms(struct ferry_control_server *server)
         ms = mhd_ms;
     for (struct ferry_list *link = server->connections.next; link != &server->connections;
          link = link->next) {
-        struct connection *connection = FERRY_CONTAINER_OF(link, struct connection, link);
+        struct ferry_control_connection *connection = FERRY_CONTAINER_OF(
+            link, struct ferry_control_connection, link);
         uint64_t due_ns = connection->since_ns + request_limit_ns(server);
         uint64_t now_ns = now();
         uint64_t due_ms = due_ns > now_ns ? (due_ns - now_ns) / FERRY_NS_PER_MS + 1 : 0;
@@ -345,11 +339,12 @@ enum ferry_status ferry_control_server_open(const struct ferry_control_options *
         destroy(server);
         return status;
     }
-    if (!ferry_hostport_is_loopback(&place))
+    if (!ferry_hostport_is_loopback(&place) && !ferry_access_on(options->access))
         ferry_warn("control",
-                   "the control plane listens on %s port %u without authentication: everybody who "
-                   "can reach it can read the segment document and send notifications, and over "
-                   "the data port read and write registered memory as its permission says",
+                   "the control plane listens on %s port %u without access control "
+                   "(auth_key_file): everybody who can reach it can read the segment document and "
+                   "send notifications, and over the data port read and write registered memory as "
+                   "its permission says",
                    place.host, server->port);
     *server_out = server;
     return FERRY_OK;

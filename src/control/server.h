@@ -13,7 +13,8 @@
  * need `Content-Type: application/json` and the header `X-Ferry: 1`, which no browser form can
  * send. HEAD is answered wherever GET is. Errors are JSON: {"error": "...", "status": "ERR_..."}.
  *
- * There is no authentication yet: a server on an address that is not loopback says so in the log.
+ * With a key in `access` only who proves it is answered (proof.h), on every path but /health. A
+ * server without one on an address that is not loopback says so in the log.
  */
 #ifndef FERRY_CONTROL_SERVER_H
 #define FERRY_CONTROL_SERVER_H
@@ -34,6 +35,7 @@
  */
 #define FERRY_CONTROL_REQUEST_TIMEOUTS 4
 
+struct ferry_access_control;
 struct ferry_control_server;
 
 /*
@@ -67,9 +69,10 @@ struct ferry_control_options {
     const struct ferry_control_route *routes;
     size_t route_count;
     void *arg;
-    size_t body_max;          /* bytes of a request body */
-    unsigned connections_max; /* > 0; further ones wait in the system's queue */
-    unsigned timeout_s;       /* > 0; of a connection on which nothing moves */
+    size_t body_max;                     /* bytes of a request body */
+    unsigned connections_max;            /* > 0; further ones wait in the system's queue */
+    unsigned timeout_s;                  /* > 0; of a connection on which nothing moves */
+    struct ferry_access_control *access; /* outlives the server; NULL: nobody proves anything */
 };
 
 /*

@@ -13,9 +13,21 @@
 
 #include <microhttpd.h>
 
+#include "access/access.h"
 #include "base/hostport.h"
 #include "base/list.h"
+#include "control/proof.h"
 #include "control/server.h"
+
+/* One accepted connection, on the server thread. */
+struct ferry_control_connection {
+    struct ferry_list link;
+    int fd; /* libmicrohttpd's */
+    uint64_t since_ns;
+    bool cut;
+    bool challenged; /* the challenge below waits for its proof */
+    uint8_t challenge[FERRY_CONTROL_CHALLENGE_SIZE];
+};
 
 struct ferry_control_server {
     /* immutable after open */

@@ -57,6 +57,7 @@ static void peer_submit(struct ferry_store *base, struct ferry_store_request *re
     snprintf(request->url, sizeof(request->url), "http://%s%s", authority,
              FERRY_CONTROL_PATH_SEGMENT);
     request->call.method = FERRY_HTTP_GET;
+    request->call.party = FERRY_HTTP_PEER;
     request->call.url = request->url;
     request->call.deadline_ns = request->deadline_ns;
     ferry_http_store_send(&store->http, request);

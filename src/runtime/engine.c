@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "access/access.h"
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -61,6 +62,7 @@ static void free_memory(struct ferry_engine *engine)
     ferry_published_release(engine->published);
     ferry_notify_close(engine);
     ferry_topology_close(engine->topology);
+    ferry_access_close(engine->access);
     ferry_config_destroy(engine->config);
     pthread_mutex_destroy(&engine->publish_mutex);
     pthread_mutex_destroy(&engine->segments_mutex);
@@ -193,13 +195,22 @@ static enum ferry_status open_registry(struct ferry_engine *engine)
     return FERRY_OK;
 }
 
+static enum ferry_status open_access(struct ferry_engine *engine)
+{
+    struct ferry_access_options options = {
+        .auth_key_file = ferry_config_string(engine->config, "auth_key_file"),
+    };
+
+    return ferry_access_open(&options, &engine->access);
+}
+
 static enum ferry_status open_store(struct ferry_engine *engine)
 {
     struct ferry_store_env env = {.config = engine->config, .clock = engine->clock};
     enum ferry_status status = FERRY_OK;
 
     if (!engine->seams.threadless)
-        status = ferry_http_client_open(&engine->http);
+        status = ferry_http_client_open(engine->access, &engine->http);
     else if (engine->seams.store == NULL)
         status = ferry_fail(FERRY_ERR_INVALID, "an engine without threads needs a store");
     if (status != FERRY_OK)
@@ -302,6 +313,7 @@ static void fill_env(struct ferry_engine *engine)
         .incarnation = engine->incarnation,
         .advertise_host = engine->advertise_host,
         .budget = &engine->budget,
+        .access = engine->access,
         .net = engine->seams.net,
         .reactor_ops = engine->seams.reactor_ops,
         .urma = engine->seams.urma,
@@ -323,7 +335,9 @@ static enum ferry_status open_all(struct ferry_engine *engine)
     engine->random->fill(engine->random, incarnation, sizeof(incarnation));
     ferry_hex_encode(incarnation, sizeof(incarnation), engine->incarnation);
     engine->budget.spinning_max = (int32_t)ferry_usable_cores();
-    status = open_pools(engine);
+    status = open_access(engine);
+    if (status == FERRY_OK)
+        status = open_pools(engine);
     if (status == FERRY_OK)
         status = open_registry(engine);
     if (status == FERRY_OK)

@@ -93,6 +93,7 @@ void ferry_goodbye_send(struct ferry_engine *engine, uint64_t deadline_ns)
         goodbye->round = round;
         goodbye->call = (struct ferry_http_call){
             .method = FERRY_HTTP_POST,
+            .party = FERRY_HTTP_PEER,
             .url = goodbye->url,
             .body = round->body,
             .body_len = round->body_len,

@@ -264,7 +264,8 @@ static bool owner_lives(struct ferry_engine *engine, const char *address)
 {
     char authority[FERRY_HOSTPORT_SIZE];
     char url[FERRY_HOSTPORT_SIZE + 32];
-    struct ferry_http_call call = {.method = FERRY_HTTP_GET, .url = url, .reply_max = 65536};
+    struct ferry_http_call call = {
+        .method = FERRY_HTTP_GET, .party = FERRY_HTTP_PEER_OPEN, .url = url, .reply_max = 65536};
     struct ferry_health_body health;
     struct ferry_hostport place;
     bool lives;

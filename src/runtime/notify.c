@@ -170,8 +170,10 @@ enum ferry_status ferry_notify_send(struct ferry_engine *engine, uint64_t segmen
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
     char url[FERRY_HOSTPORT_SIZE + 64];
-    struct ferry_http_call call = {
-        .method = FERRY_HTTP_POST, .url = url, .reply_max = FERRY_CONTROL_BODY_MAX};
+    struct ferry_http_call call = {.method = FERRY_HTTP_POST,
+                                   .party = FERRY_HTTP_PEER,
+                                   .url = url,
+                                   .reply_max = FERRY_CONTROL_BODY_MAX};
     FERRY_AUTO_FREE char *body = NULL;
 
     if (status != FERRY_OK)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/access.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "runtime/runtime.h"
@@ -138,6 +139,22 @@ static uint64_t count_descriptors(void)
     return count - 1; /* the one that counted */
 }
 
+/* Who was not let in at the control plane; nothing where access control is off. */
+static bool put_refusals(struct json_object *object, const struct ferry_access_control *access)
+{
+    struct json_object *refused;
+    bool ok;
+
+    if (!ferry_access_on(access))
+        return true;
+    refused = json_object_new_object();
+    ok = refused != NULL;
+    for (uint32_t i = 0; ok && i < FERRY_REFUSAL_COUNT; i++)
+        ok = ferry_json_put_u64(refused, ferry_refusal_name((enum ferry_refusal)i),
+                                atomic_load(&access->control_refusals.counts[i]));
+    return ferry_json_put(object, "control_refused", refused) && ok;
+}
+
 enum ferry_status ferry_report_process(struct ferry_engine *engine, char **json_out)
 {
     struct json_object *object = json_object_new_object();
@@ -158,6 +175,7 @@ enum ferry_status ferry_report_process(struct ferry_engine *engine, char **json_
     ok = ok && ferry_json_put_u64(object, "segments", ferry_pool_used(&engine->segments));
     ok = ok && ferry_json_put_u64(object, "refreshes", atomic_load(&engine->refresh_count));
     ok = ok && ferry_json_put_u64(object, "publications", atomic_load(&engine->publish_count));
+    ok = ok && put_refusals(object, engine->access);
     ok = ok && put_threads(object);
     return print_report(object, ok, json_out);
 }

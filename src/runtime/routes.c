@@ -244,6 +244,7 @@ enum ferry_status ferry_control_open(struct ferry_engine *engine, const struct f
         .body_max = FERRY_CONTROL_BODY_MAX,
         .connections_max = CONNECTIONS_MAX,
         .timeout_s = TIMEOUT_S,
+        .access = engine->access,
     };
 
     return ferry_control_server_open(&options, &engine->control);

@@ -41,6 +41,7 @@
 #include "runtime/segment.h"
 #include "transport/transport.h"
 
+struct ferry_access_control;
 struct ferry_config;
 struct ferry_control_server;
 struct ferry_document;
@@ -122,7 +123,8 @@ struct ferry_engine {
     char machine_id[128];
     struct ferry_spin_budget budget;
     struct ferry_topology *topology;
-    struct ferry_http_client *http; /* NULL: threadless */
+    struct ferry_access_control *access; /* what peers have to prove, and what is proved to them */
+    struct ferry_http_client *http;      /* NULL: threadless */
     struct ferry_store *store;
     bool store_owned;
     struct ferry_control_server *control; /* NULL: threadless */

@@ -186,7 +186,7 @@ enum ferry_status ferry_segment_report(struct ferry_engine *engine, uint64_t seg
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
     char url[FERRY_HOSTPORT_SIZE + 64];
-    struct ferry_http_call call = {.method = FERRY_HTTP_GET, .url = url};
+    struct ferry_http_call call = {.method = FERRY_HTTP_GET, .party = FERRY_HTTP_PEER, .url = url};
 
     if (status != FERRY_OK)
         return status;

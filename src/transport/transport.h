@@ -27,6 +27,7 @@
 #include "base/list.h"
 #include "reactor/worker.h"
 
+struct ferry_access_control;
 struct ferry_config;
 struct ferry_document;
 struct ferry_net;
@@ -64,6 +65,7 @@ struct ferry_transport_env {
     const char *advertise_host; /* the address at which peers reach this engine, never a wildcard */
     struct ferry_spin_budget *budget;
     struct ferry_peer_channel *channel; /* to the same transport of a peer; NULL: there is none */
+    struct ferry_access_control *access; /* what peers have to prove; NULL: nothing */
     /* Seams for the model rig; NULL and false in production. */
     struct ferry_net *net;
     const struct ferry_reactor_ops *reactor_ops;
@@ -241,7 +243,8 @@ struct ferry_transport_ops {
      * Required. Any thread; may allocate; must not block on the network. Builds the binary view of
      * a peer's segment from its document. @doc may be changed or freed after the call. Errors:
      * ERR_UNSUPPORTED (the peer does not offer this transport), ERR_METADATA (its attributes are
-     * malformed; the text says which), ERR_NO_MEMORY.
+     * malformed; the text says which), ERR_REFUSED (access control is on, and the peer's form of
+     * this transport can prove nothing), ERR_NO_MEMORY.
      */
     enum ferry_status (*target_open)(struct ferry_transport *transport,
                                      const struct ferry_document *doc,

@@ -37,12 +37,15 @@ enum {
     EXT_RESOLVE = 4,
     EXT_RESOLVE_REPLY = 5,
     EXT_GOODBYE = 6,
-    EXT_LAST = EXT_GOODBYE,
+    EXT_CHALLENGE = 7,
+    EXT_PROOF = 8,
+    EXT_LAST = EXT_PROOF,
 };
 
 #define HELLO_SIZE       72u
 #define HELLO_REPLY_SIZE 64u
 #define GOODBYE_SIZE     4u
+#define CHALLENGE_SIZE   32u
 
 #define FLAGS_MUST_UNDERSTAND 0x0000FFFFu
 #define FLAGS_KNOWN                                                                                \
@@ -86,11 +89,13 @@ static const struct frame_rule rules[] = {
                                    .flags = FERRY_FLAG_CREDIT | FERRY_FLAG_NO_CLOSE},
     [FERRY_FRAME_CREDIT] = {.flags = FERRY_FLAG_CREDIT, .flags_due = FERRY_FLAG_CREDIT},
     [FERRY_FRAME_GOODBYE] = {.extension = EXT_GOODBYE, .flags = FERRY_FLAG_CREDIT},
+    [FERRY_FRAME_CHALLENGE] = {.extension = EXT_CHALLENGE},
+    [FERRY_FRAME_PROOF] = {.extension = EXT_PROOF},
 };
 
 static bool type_known(uint8_t type)
 {
-    return type >= FERRY_FRAME_HELLO && type <= FERRY_FRAME_GOODBYE;
+    return type >= FERRY_FRAME_HELLO && type <= FERRY_FRAME_PROOF;
 }
 
 /* The extension this frame must have; EXT_NONE when it must have no known one. */
@@ -378,6 +383,15 @@ static enum ferry_frame_verdict decode_body(uint8_t extension, const uint8_t *va
         frame_out->goodbye_reason = ferry_get_be32(value);
         return FERRY_FRAME_VALID;
     }
+    if (extension == EXT_CHALLENGE && value_bytes == CHALLENGE_SIZE) {
+        memcpy(frame_out->challenge.incarnation, value, FERRY_INCARNATION_SIZE);
+        memcpy(frame_out->challenge.nonce, value + FERRY_INCARNATION_SIZE, FERRY_NONCE_SIZE);
+        return FERRY_FRAME_VALID;
+    }
+    if (extension == EXT_PROOF && value_bytes == FERRY_PROOF_SIZE) {
+        memcpy(frame_out->proof, value, FERRY_PROOF_SIZE);
+        return FERRY_FRAME_VALID;
+    }
     return FERRY_FRAME_EXTENSION_BAD;
 }
 
@@ -424,7 +438,7 @@ static enum ferry_frame_verdict decode_extensions(const uint8_t *bytes, uint32_t
     return due == EXT_NONE ? FERRY_FRAME_VALID : FERRY_FRAME_EXTENSION_BAD;
 }
 
-/* Everything but the bodies of the greeting and the goodbye. */
+/* Everything but the bodies that come in an extension of their own. */
 static void copy_plain(const struct ferry_frame *frame, struct ferry_frame *frame_out)
 {
     frame_out->type = frame->type;
@@ -503,6 +517,10 @@ static uint32_t value_bytes_of(const struct ferry_frame *frame, uint8_t extensio
         return HELLO_REPLY_SIZE;
     case EXT_GOODBYE:
         return GOODBYE_SIZE;
+    case EXT_CHALLENGE:
+        return CHALLENGE_SIZE;
+    case EXT_PROOF:
+        return FERRY_PROOF_SIZE;
     default:
         return frame->list.count * entry_size(extension);
     }
@@ -572,6 +590,13 @@ static void encode_value(uint8_t *wire, uint8_t extension, const struct ferry_fr
         break;
     case EXT_GOODBYE:
         ferry_put_be32(wire, frame->goodbye_reason);
+        break;
+    case EXT_CHALLENGE:
+        memcpy(wire, frame->challenge.incarnation, FERRY_INCARNATION_SIZE);
+        memcpy(wire + FERRY_INCARNATION_SIZE, frame->challenge.nonce, FERRY_NONCE_SIZE);
+        break;
+    case EXT_PROOF:
+        memcpy(wire, frame->proof, FERRY_PROOF_SIZE);
         break;
     default: /* a list, checked already; it may be in place, or overlap its place */
         memmove(wire, frame->list.wire, value_bytes);

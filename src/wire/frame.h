@@ -32,6 +32,7 @@
 #define FERRY_RESOLVE_COUNT_MAX    1024u
 #define FERRY_INCARNATION_SIZE     16u
 #define FERRY_NONCE_SIZE           16u
+#define FERRY_PROOF_SIZE           32u
 #define FERRY_HELLO_LANE_COUNT_MAX 4096u
 #define FERRY_FRAME_PRIORITY_MAX   2u
 
@@ -47,8 +48,10 @@ enum ferry_frame_type {
     FERRY_FRAME_WRITE_REPLY = 6,
     FERRY_FRAME_RESOLVE = 7, /* which of these requests of my predecessor were applied? */
     FERRY_FRAME_RESOLVE_REPLY = 8,
-    FERRY_FRAME_CREDIT = 9,   /* a grant with nothing to ride on */
-    FERRY_FRAME_GOODBYE = 10, /* no request follows from this side; answers still do */
+    FERRY_FRAME_CREDIT = 9,     /* a grant with nothing to ride on */
+    FERRY_FRAME_GOODBYE = 10,   /* no request follows from this side; answers still do */
+    FERRY_FRAME_CHALLENGE = 11, /* target: prove the key before I let you in */
+    FERRY_FRAME_PROOF = 12,     /* either side: I know the key */
 };
 
 /*
@@ -68,6 +71,7 @@ enum ferry_frame_flag {
 #define FERRY_FEATURE_CREDIT   (1ULL << 1)
 #define FERRY_FEATURE_SCATTER  (1ULL << 2)
 #define FERRY_FEATURE_RESOLVE  (1ULL << 3)
+#define FERRY_FEATURE_AUTH     (1ULL << 8) /* I have a key: challenge me, and prove it as well */
 
 /* Status on the wire. Values are never renumbered; 0 is the only one that is not an error. */
 enum ferry_frame_status {
@@ -143,6 +147,11 @@ struct ferry_hello_reply {
     uint32_t window_ops;   /* > 0; requests outstanding on this lane */
 };
 
+struct ferry_challenge {
+    uint8_t incarnation[FERRY_INCARNATION_SIZE]; /* the target's */
+    uint8_t nonce[FERRY_NONCE_SIZE];             /* random */
+};
+
 struct ferry_scatter {
     uint64_t addr;
     uint64_t length; /* > 0 */
@@ -180,7 +189,9 @@ struct ferry_frame {
         struct ferry_hello hello;
         struct ferry_hello_reply hello_reply; /* status FERRY_FRAME_OK only */
         uint32_t goodbye_reason;
-        struct ferry_frame_list list; /* READ, WRITE (count 0: none), RESOLVE, RESOLVE_REPLY */
+        struct ferry_challenge challenge;
+        uint8_t proof[FERRY_PROOF_SIZE]; /* opaque here */
+        struct ferry_frame_list list;    /* READ, WRITE (count 0: none), RESOLVE, RESOLVE_REPLY */
     };
 };
 

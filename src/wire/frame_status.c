@@ -66,6 +66,8 @@ const char *ferry_frame_type_name(uint8_t type)
         [FERRY_FRAME_RESOLVE_REPLY] = "resolve_reply",
         [FERRY_FRAME_CREDIT] = "credit",
         [FERRY_FRAME_GOODBYE] = "goodbye",
+        [FERRY_FRAME_CHALLENGE] = "challenge",
+        [FERRY_FRAME_PROOF] = "proof",
     };
 
     if (type >= FERRY_ARRAY_LEN(names) || names[type] == NULL)

@@ -276,7 +276,7 @@ static int rig_up(void **state)
 
     rig->kind = *state;
     *state = rig;
-    assert_ok(ferry_http_client_open(&rig->http));
+    assert_ok(ferry_http_client_open(NULL, &rig->http));
     assert_ok(ferry_config_create_with(tables, 1, &rig->config));
     rig->kind->up(rig);
     set_config(rig, "metadata_type", rig->kind->type);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "transport/transport.h"
 
@@ -18,6 +19,17 @@ static const struct rig_kind kinds[] = {
      .reactor = "uring",
      .remote = true,
      .can_skip = true},
+    {.name = "hp_tcp-key-epoll",
+     .transport = "hp_tcp",
+     .reactor = "epoll",
+     .remote = true,
+     .key = true},
+    {.name = "hp_tcp-key-uring",
+     .transport = "hp_tcp",
+     .reactor = "uring",
+     .remote = true,
+     .can_skip = true,
+     .key = true},
     {.name = "hp_tcp-fault",
      .transport = "hp_tcp",
      .reactor = "epoll",
@@ -67,6 +79,30 @@ void rig_skip_if_missing(const struct rig_kind *kind)
     ferry_engine_close(engine);
 }
 
+static char key_path[64];
+
+static void remove_key_file(void)
+{
+    unlink(key_path);
+}
+
+/* A key that all engines of this program share. */
+static const char *key_file(void)
+{
+    static const char key[] = "6c1f3b2a8d5e4f7091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f701\n";
+    int fd;
+
+    if (key_path[0] != '\0')
+        return key_path;
+    snprintf(key_path, sizeof(key_path), "/tmp/ferry-contract-key-%d-XXXXXX", (int)getpid());
+    fd = mkstemp(key_path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, key, sizeof(key) - 1), sizeof(key) - 1);
+    close(fd);
+    atexit(remove_key_file);
+    return key_path;
+}
+
 struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *settings)
 {
     struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
@@ -79,6 +115,8 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
         assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
     if (kind->split)
         assert_ok(ferry_config_set(config, "transports.fault.lists", "false", FERRY_ORIGIN_API));
+    if (kind->key)
+        assert_ok(ferry_config_set(config, "auth_key_file", key_file(), FERRY_ORIGIN_API));
     for (size_t i = 0; settings != NULL && settings[i] != NULL; i += 2)
         assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
     options.config = config;

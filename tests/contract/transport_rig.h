@@ -30,6 +30,7 @@ struct rig_kind {
     bool fault;    /* decorated */
     bool split;    /* the decorator takes no lists of pieces: the runtime splits them */
     bool can_skip; /* this host may lack what it needs */
+    bool key;      /* access control: both engines share a key */
 };
 
 struct rig {

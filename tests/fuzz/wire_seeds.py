@@ -94,7 +94,16 @@ FRAMES = {
     "goodbye": frame(10, extension(6, struct.pack(">I", 2))),
     "goodbye_ignorable_extensions": frame(
         10, extension(0x8001, b"abc") + extension(6, struct.pack(">I", 2)) + extension(0xFFFF, b"")),
-    "goodbye_unknown_extension": frame(10, extension(6, struct.pack(">I", 2)) + extension(7, b"abc")),
+    "goodbye_unknown_extension": frame(10, extension(6, struct.pack(">I", 2)) + extension(99, b"abc")),
+    "challenge": frame(11, extension(7, bytes(range(32)))),
+    "challenge_short": frame(11, extension(7, bytes(range(24)))),
+    "challenge_with_a_request_id": frame(11, extension(7, bytes(range(32))), ident=1),
+    "proof": frame(12, extension(8, bytes(range(32)))),
+    "proof_long": frame(12, extension(8, bytes(range(40)))),
+    "proof_of_nothing": frame(12, extension(8, b"")),
+    "greeting_with_key": frame(1, extension(1, HELLO)) + frame(11, extension(7, bytes(range(32))))
+                         + frame(12, extension(8, bytes(range(32)))) + frame(2, extension(2, HELLO_REPLY))
+                         + frame(12, extension(8, bytes(range(32, 64)))),
     "goodbye_twice": frame(10, extension(6, struct.pack(">I", 2)) * 2),
     "extension_cut_off": frame(10, struct.pack(">HHI", 6, 65535, 0)),
     "header_size_56": frame(3, ident=7, length=1, header=56),

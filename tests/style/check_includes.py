@@ -9,7 +9,7 @@ import style
 # Lower rooms are known by higher ones and never the reverse.
 RANKS = {
     "base": 0,
-    "foreign": 1, "reactor": 1, "wire": 1, "offload": 1,
+    "access": 1, "foreign": 1, "reactor": 1, "wire": 1, "offload": 1,
     "memory": 2, "topology": 2, "config": 2,
     "control": 3, "metadata": 3,
     "transport": 4,

@@ -25,7 +25,7 @@ static int rig_up(void **state)
     struct rig *rig = calloc(1, sizeof(*rig));
 
     rig->stub.reply = OK_REPLY;
-    assert_ok(ferry_http_client_open(&rig->client));
+    assert_ok(ferry_http_client_open(NULL, &rig->client));
     *state = rig;
     return 0;
 }

@@ -309,7 +309,7 @@ static void test_a_large_reply_arrives_whole(void **state)
     struct ferry_http_client *client;
     char url[64];
 
-    assert_ok(ferry_http_client_open(&client));
+    assert_ok(ferry_http_client_open(NULL, &client));
     snprintf(url, sizeof(url), "http://127.0.0.1:%u/v1/large", rig->port);
     struct ferry_http_call call = {
         .url = url, .reply_max = (size_t)8 << 20, .deadline_ns = test_deadline_ms(30000)};
@@ -450,7 +450,7 @@ static void test_a_wildcard_is_dual_and_warned_about(void **state)
         skip(); /* this machine has no IPv6 */
     }
     ferry_log_set_sink(NULL, NULL);
-    assert_non_null(strstr(warning, "without authentication"));
+    assert_non_null(strstr(warning, "without access control"));
     rig->port = ferry_control_server_port(rig->server);
     assert_int_equal(ask(rig, GET("/v1/segment", "127.0.0.1")), 200);
 
@@ -562,7 +562,7 @@ static void test_many_clients_at_once(void **state)
     pthread_t threads[THREADS];
     struct ferry_http_client *client;
 
-    assert_ok(ferry_http_client_open(&client));
+    assert_ok(ferry_http_client_open(NULL, &client));
     for (int i = 0; i < THREADS; i++) {
         callers[i] = (struct caller){.rig = rig, .client = client};
         assert_int_equal(pthread_create(&threads[i], NULL, call_many, &callers[i]), 0);

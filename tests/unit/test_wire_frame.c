@@ -163,7 +163,7 @@ static void test_frame_peek_refuses_as_soon_as_it_sees(void **state)
     } rows[] = {
         {0, 'M', 4, FERRY_FRAME_NOT_FERRY},    {3, 'X', 4, FERRY_FRAME_NOT_FERRY},
         {4, 0, 8, FERRY_FRAME_OTHER_VERSION},  {4, 2, 8, FERRY_FRAME_OTHER_VERSION},
-        {5, 0, 8, FERRY_FRAME_TYPE_UNKNOWN},   {5, 11, 8, FERRY_FRAME_TYPE_UNKNOWN},
+        {5, 0, 8, FERRY_FRAME_TYPE_UNKNOWN},   {5, 13, 8, FERRY_FRAME_TYPE_UNKNOWN},
         {5, 255, 8, FERRY_FRAME_TYPE_UNKNOWN}, {7, 0x38, 8, FERRY_FRAME_HEADER_SIZE},
         {7, 0x41, 8, FERRY_FRAME_HEADER_SIZE}, {7, 0x44, 8, FERRY_FRAME_HEADER_SIZE},
     };
@@ -290,7 +290,7 @@ static void test_frame_unused_fields_must_be_zero(void **state)
     static const struct {
         size_t offset;
         size_t width;
-        bool used[FERRY_FRAME_GOODBYE + 1];
+        bool used[FERRY_FRAME_PROOF + 1];
     } fields[] = {
         {AT_RESERVED, 1, {false}},
         {AT_REQUEST_ID,
@@ -486,7 +486,7 @@ static void test_frame_extensions_that_may_be_ignored_are(void **state)
             assert_frame_equal(&frame, &goldens[i].frame);
 
             bytes = golden_bytes(goldens[i].name);
-            append(&bytes, 7, sizes[s]);
+            append(&bytes, 99, sizes[s]);
             assert_int_equal(decode_exact(bytes.at, bytes.len), FERRY_FRAME_EXTENSION_UNKNOWN);
             bytes = golden_bytes(goldens[i].name);
             append(&bytes, 0, sizes[s]);
@@ -581,7 +581,7 @@ static void test_frame_encode_refuses_what_decode_would(void **state)
 {
     static const struct ferry_frame bad[] = {
         {.type = 0},
-        {.type = 11},
+        {.type = 13},
         {.type = 255, .status = 1},
         {.type = FERRY_FRAME_READ, .request_id = 1},
         {.type = FERRY_FRAME_READ, .request_id = 0, .length = 1},
@@ -737,7 +737,8 @@ static void test_frame_statuses_map_to_the_engines_and_back(void **state)
     assert_string_equal(ferry_frame_type_name(FERRY_FRAME_HELLO), "hello");
     assert_string_equal(ferry_frame_type_name(FERRY_FRAME_GOODBYE), "goodbye");
     assert_string_equal(ferry_frame_type_name(0), "unknown");
-    assert_string_equal(ferry_frame_type_name(11), "unknown");
+    assert_string_equal(ferry_frame_type_name(FERRY_FRAME_PROOF), "proof");
+    assert_string_equal(ferry_frame_type_name(FERRY_FRAME_PROOF + 1), "unknown");
 }
 
 int main(void)

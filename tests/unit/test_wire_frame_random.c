@@ -151,12 +151,19 @@ static struct ferry_frame random_frame(struct wire_random *random)
     struct ferry_frame frame;
 
     memset(&frame, 0, sizeof(frame));
-    frame.type = (uint8_t)(1 + wire_random_below(random, FERRY_FRAME_GOODBYE));
+    frame.type = (uint8_t)(1 + wire_random_below(random, FERRY_FRAME_PROOF));
     switch (frame.type) {
     case FERRY_FRAME_HELLO:
     case FERRY_FRAME_HELLO_REPLY:
         random_greeting(random, &frame);
         return frame; /* no flags before the greeting is over */
+    case FERRY_FRAME_CHALLENGE:
+        wire_random_fill(random, frame.challenge.incarnation, FERRY_INCARNATION_SIZE);
+        wire_random_fill(random, frame.challenge.nonce, FERRY_NONCE_SIZE);
+        return frame;
+    case FERRY_FRAME_PROOF:
+        wire_random_fill(random, frame.proof, sizeof(frame.proof));
+        return frame;
     case FERRY_FRAME_READ:
     case FERRY_FRAME_WRITE:
         random_request(random, &frame);
@@ -195,7 +202,7 @@ static uint32_t list_entry_size(const struct ferry_frame *frame)
 static void test_frame_random_frames_round_trip(void **state)
 {
     struct wire_random random = wire_random_init(__func__);
-    uint32_t kinds[FERRY_FRAME_GOODBYE + 1] = {0};
+    uint32_t kinds[FERRY_FRAME_PROOF + 1] = {0};
 
     for (int i = 0; i < 60000; i++) {
         struct ferry_frame frame = random_frame(&random);
@@ -221,7 +228,7 @@ static void test_frame_random_frames_round_trip(void **state)
         }
         kinds[frame.type]++;
     }
-    for (size_t type = 1; type <= FERRY_FRAME_GOODBYE; type++)
+    for (size_t type = 1; type <= FERRY_FRAME_PROOF; type++)
         assert_true(kinds[type] > 0);
 }
 

@@ -173,6 +173,29 @@ static const struct golden goldens[] = {
                "0006 0004 00000000 00000002 00000000",
         .frame = {.type = FERRY_FRAME_GOODBYE, .goodbye_reason = FERRY_GOODBYE_IDLE},
     },
+    {
+        .name = "challenge",
+        .hex = "46525259 01 0b 0068 00000000 0000 00 00 0000000000000000 0000000000000000"
+               "0000000000000000 0000000000000000 0000000000000000 00000000 00000000"
+               "0007 0020 00000000 101112131415161718191a1b1c1d1e1f"
+               "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
+        .frame = {.type = FERRY_FRAME_CHALLENGE,
+                  .challenge = {.incarnation = {0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17,
+                                                0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f},
+                                .nonce = {0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8,
+                                          0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf}}},
+    },
+    {
+        .name = "proof",
+        .hex = "46525259 01 0c 0068 00000000 0000 00 00 0000000000000000 0000000000000000"
+               "0000000000000000 0000000000000000 0000000000000000 00000000 00000000"
+               "0008 0020 00000000 c0c1c2c3c4c5c6c7c8c9cacbcccdcecf"
+               "d0d1d2d3d4d5d6d7d8d9dadbdcdddedf",
+        .frame = {.type = FERRY_FRAME_PROOF,
+                  .proof = {0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca,
+                            0xcb, 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5,
+                            0xd6, 0xd7, 0xd8, 0xd9, 0xda, 0xdb, 0xdc, 0xdd, 0xde, 0xdf}},
+    },
 };
 #define GOLDEN_COUNT (sizeof(goldens) / sizeof(goldens[0]))
 
@@ -230,6 +253,10 @@ static inline void assert_frame_equal(const struct ferry_frame *a, const struct 
     }
     if (a->type == FERRY_FRAME_GOODBYE)
         assert_int_equal(a->goodbye_reason, b->goodbye_reason);
+    if (a->type == FERRY_FRAME_CHALLENGE)
+        assert_memory_equal(&a->challenge, &b->challenge, sizeof(a->challenge));
+    if (a->type == FERRY_FRAME_PROOF)
+        assert_memory_equal(a->proof, b->proof, sizeof(a->proof));
 }
 
 /* Decode from a block of exactly @len bytes; on a refusal nothing may have been written. */

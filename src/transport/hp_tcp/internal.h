@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "access/access.h"
 #include "base/list.h"
 #include "base/pool.h"
 #include "control/resolve.h"
@@ -133,7 +134,9 @@ struct hp_worker {
     struct ferry_registry_reader reader; /* for the leases of served requests */
     struct ferry_list lanes;             /* hp_lane.worker_link: lanes that were ever used */
     struct ferry_list sessions;          /* hp_session.link */
-    struct ferry_list dirty;             /* hp_lane.dirty_link: pump before the job ends */
+    struct ferry_list pending;           /* hp_session.pending_link: not let in yet, oldest first */
+    uint32_t pending_count;
+    struct ferry_list dirty; /* hp_lane.dirty_link: pump before the job ends */
     struct ferry_timer deadline_timer;
     struct ferry_list listeners; /* hp_listener.link; on worker 0 */
     uint8_t *sink;               /* bytes nobody wants are received here */
@@ -350,6 +353,14 @@ enum hp_lane_state {
     HP_LANE_STATE_COUNT,
 };
 
+/* What a greeting with a key waits for next; see lane_access.c. */
+enum hp_lane_gate {
+    HP_GATE_OPEN, /* no key here, or the peer has proved it */
+    HP_GATE_CHALLENGE,
+    HP_GATE_REPLY,
+    HP_GATE_PROOF,
+};
+
 /* One chunk in flight: an entry of the lane's window. */
 struct hp_op {
     struct hp_flow *flow; /* holds it */
@@ -440,8 +451,11 @@ struct hp_lane {
     uint64_t tx_offset;     /* bytes of ops[sent] already taken by the kernel */
     bool write_outstanding; /* v1: a WRITE is unanswered, nothing goes behind it */
     struct iovec iov[HP_IOV_MAX];
-    uint8_t hello[FERRY_FRAME_PLAIN_MAX];
+    uint8_t hello[FERRY_FRAME_PLAIN_MAX]; /* what is said in the greeting: HELLO, then the proof */
     uint32_t hello_bytes;
+    enum hp_lane_gate gate;
+    bool proof_due; /* it leaves as soon as the HELLO is sent */
+    struct ferry_auth_transcript transcript;
     /* receive */
     uint8_t *stage;
     uint32_t stage_begin;
@@ -490,6 +504,17 @@ void ferry_hp_lane_established(struct hp_lane *lane); /* connected, greeted, ans
 /* Send a frame by itself, before READY. Given: nothing is being sent; @buf stays until it is. */
 void ferry_hp_lane_send_plain(struct hp_lane *lane, uint8_t *buf, size_t len);
 
+/* lane_access.c: the initiator's half of a greeting with a key; nothing happens without one */
+void ferry_hp_lane_access_begin(struct hp_lane *lane);
+void ferry_hp_lane_challenged(struct hp_lane *lane, const struct ferry_frame *frame,
+                              const uint8_t *wire, uint32_t wire_bytes);
+/* The reply was read. False: the target has to prove the key first, or the lane is closing. */
+bool ferry_hp_lane_access_reply(struct hp_lane *lane, const uint8_t *wire, uint32_t wire_bytes);
+void ferry_hp_lane_proved(struct hp_lane *lane, const struct ferry_frame *frame);
+void ferry_hp_lane_send_proof(struct hp_lane *lane);
+/* The peer refused the greeting because of the key. */
+void ferry_hp_lane_turned_away(struct hp_lane *lane);
+
 /* lane_tx.c */
 void ferry_hp_lane_fill(struct hp_lane *lane);  /* pull chunks into the window */
 void ferry_hp_lane_prune(struct hp_lane *lane); /* end queued refs that have nothing to send */
@@ -500,6 +525,8 @@ void ferry_hp_lane_unhold(struct hp_lane *lane);
 void ferry_hp_lane_renumber(struct hp_lane *lane);
 /* lane_rx.c */
 void ferry_hp_lane_receive(struct hp_lane *lane);
+/* The reply to the greeting counts: ask what is in doubt, else READY. */
+void ferry_hp_lane_greeted(struct hp_lane *lane);
 
 /* Completion of ops[head]: settles its flow, frees the entry. Holds nothing afterwards. */
 void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,

@@ -118,6 +118,8 @@ static void on_plain_sent(struct ferry_op *tx, int64_t result)
             ferry_reactor_submit(ferry_hp_reactor(worker), tx);
         } else if (result <= 0) {
             ferry_hp_lane_broke(lane, (int32_t)-result, "hp_tcp: the greeting could not be sent");
+        } else {
+            ferry_hp_lane_send_proof(lane);
         }
     }
     ferry_hp_lane_mark_dirty(lane);
@@ -164,11 +166,14 @@ static void greet(struct hp_lane *lane)
                   .max_transfer_bytes = transport->settings.max_transfer_bytes},
     };
 
+    if (ferry_access_auth(transport->base.env->access) != NULL)
+        frame.hello.features |= FERRY_FEATURE_AUTH;
     memcpy(frame.hello.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
     transport->base.env->random->fill(transport->base.env->random, frame.hello.nonce,
                                       sizeof(frame.hello.nonce));
     lane->hello_bytes = (uint32_t)ferry_frame_encode(lane->hello, sizeof(lane->hello), &frame);
     FERRY_ASSERT(lane->hello_bytes > 0);
+    ferry_hp_lane_access_begin(lane);
     ferry_hp_lane_advance(lane, HP_LANE_GREETING);
     lane->question.tries++;
     if (ferry_reactor_arm(reactor, &lane->timer,

@@ -172,10 +172,38 @@ static bool read_reply_frame(struct hp_lane *lane, const struct ferry_frame *fra
     return true;
 }
 
-static void greeted(struct hp_lane *lane, const struct ferry_frame *frame)
+void ferry_hp_lane_greeted(struct hp_lane *lane)
 {
+    /* The peer answers a greeting when the session it names can touch memory no more. */
+    lane->question.fenced = true;
+    if (lane->question.ops > 0 && (lane->session_features & FERRY_FEATURE_RESOLVE) != 0) {
+        ferry_hp_lane_advance(lane, HP_LANE_ASKING);
+        return;
+    }
+    ferry_hp_question_drop(lane, 0,
+                           "hp_tcp: the answer to a WRITE was lost, and the peer takes no "
+                           "questions");
+    lane->question.session_id = 0;
+    ferry_hp_lane_established(lane);
+}
+
+static void greeted(struct hp_lane *lane, const struct ferry_frame *frame, const uint8_t *wire,
+                    uint32_t wire_bytes)
+{
+    if (frame->type == FERRY_FRAME_CHALLENGE) {
+        ferry_hp_lane_challenged(lane, frame, wire, wire_bytes);
+        return;
+    }
+    if (frame->type == FERRY_FRAME_PROOF) {
+        ferry_hp_lane_proved(lane, frame);
+        return;
+    }
     if (frame->type != FERRY_FRAME_HELLO_REPLY) {
         protocol_error(lane, "the first frame is no greeting");
+        return;
+    }
+    if (frame->status == FERRY_FRAME_AUTH) {
+        ferry_hp_lane_turned_away(lane);
         return;
     }
     if (frame->status != FERRY_FRAME_OK) {
@@ -199,17 +227,8 @@ static void greeted(struct hp_lane *lane, const struct ferry_frame *frame)
         lane->window_ops = frame->hello_reply.window_ops;
     if (frame->hello_reply.window_bytes < lane->window_bytes)
         lane->window_bytes = frame->hello_reply.window_bytes;
-    /* The peer answers a greeting when the session it names can touch memory no more. */
-    lane->question.fenced = true;
-    if (lane->question.ops > 0 && (lane->session_features & FERRY_FEATURE_RESOLVE) != 0) {
-        ferry_hp_lane_advance(lane, HP_LANE_ASKING);
-        return;
-    }
-    ferry_hp_question_drop(lane, 0,
-                           "hp_tcp: the answer to a WRITE was lost, and the peer takes no "
-                           "questions");
-    lane->question.session_id = 0;
-    ferry_hp_lane_established(lane);
+    if (ferry_hp_lane_access_reply(lane, wire, wire_bytes))
+        ferry_hp_lane_greeted(lane);
 }
 
 /* The first and only answer before READY is the one to the question. */
@@ -250,8 +269,8 @@ static bool read_frame(struct hp_lane *lane, struct reply *reply_out, bool *agai
     }
     lane->stage_begin += need;
     if (lane->state == HP_LANE_GREETING) {
-        greeted(lane, &frame);
-        *again_out = lane->state == HP_LANE_READY;
+        greeted(lane, &frame, bytes, need);
+        *again_out = lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING;
         return false;
     }
     if (lane->state == HP_LANE_ASKING && frame.type != FERRY_FRAME_CREDIT) {

@@ -112,6 +112,22 @@ static struct json_object *peer_list(struct hp_transport *transport)
     return list;
 }
 
+/* Who was not let in; nothing where access control is off. */
+static void put_refusals(struct json_object *object, const struct ferry_access_control *access)
+{
+    struct json_object *refused = json_object_new_object();
+
+    if (!ferry_access_on(access)) {
+        json_object_put(refused);
+        return;
+    }
+    for (uint32_t i = 0; refused != NULL && i < FERRY_REFUSAL_COUNT; i++)
+        put(refused, ferry_refusal_name((enum ferry_refusal)i),
+            count(&access->data_refusals.counts[i]));
+    if (!ferry_json_put(object, "refused", refused))
+        return;
+}
+
 void ferry_hp_report(struct ferry_transport *base, struct json_object *object)
 {
     struct hp_transport *transport = ferry_hp_of(base);
@@ -127,6 +143,7 @@ void ferry_hp_report(struct ferry_transport *base, struct json_object *object)
     put(object, "answers_kept", count(&transport->answers.kept));
     put(object, "answers_given", count(&transport->answers.answered));
     put(object, "answers_crowded_out", count(&transport->answers.crowded));
+    put_refusals(object, base->env->access);
     if (!ferry_json_put(object, "workers", worker_list(transport)) ||
         !ferry_json_put(object, "peers", peer_list(transport)))
         return;

@@ -15,8 +15,9 @@
 #include "base/log.h"
 
 /* After an error answer: how much input is thrown away, and for how long, before the close. */
-#define LINGER_BYTES_MAX (64ull << 20)
-#define LINGER_NS        FERRY_NS_PER_S
+#define LINGER_BYTES_MAX  (64ull << 20)
+#define LINGER_BYTES_GATE (64ull << 10) /* of a peer that was not let in */
+#define LINGER_NS         FERRY_NS_PER_S
 
 struct hp_session *ferry_hp_session_of_link(struct ferry_list *link)
 {
@@ -49,6 +50,7 @@ static void session_closed(struct hp_session *session)
                              ferry_now_ns(transport->base.env->clock)))
         ferry_hp_scan_all(transport);
     ferry_list_remove(&session->link);
+    ferry_hp_session_pending_remove(session);
     ferry_worker_add_duty(worker->worker, -1);
     free(session);
     atomic_fetch_sub(&transport->session_count, 1);
@@ -86,7 +88,7 @@ static void linger(struct hp_session *session)
         return;
     }
     session->state = HP_SESSION_LINGERING;
-    session->linger_left = LINGER_BYTES_MAX;
+    session->linger_left = ferry_hp_session_guarded(session) ? LINGER_BYTES_GATE : LINGER_BYTES_MAX;
     session->progress_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
     session->request_ns = session->progress_ns;
     ferry_net_shutdown(session->worker->transport->net, session->io.fd, SHUT_WR);
@@ -115,7 +117,8 @@ static uint64_t due_ns(const struct hp_session *session)
         if ((session->incoming.active || session->head != session->tail) && total < due)
             due = total;
     }
-    return due;
+    total = ferry_hp_session_gate_due_ns(session);
+    return total < due ? total : due;
 }
 
 /* As for lanes: armed anew only when something is due sooner than the timer would fire. */
@@ -139,6 +142,8 @@ static void on_timer(struct ferry_timer *timer)
     if (partial > session->rx_progress_seen)
         session->progress_ns = now;
     session->rx_progress_seen = partial;
+    if (session->state == HP_SESSION_OPEN && ferry_hp_session_gate_due_ns(session) <= now)
+        ferry_hp_session_note(session, FERRY_REFUSAL_LATE, "");
     if (session->state != HP_SESSION_CLOSING && due_ns(session) <= now)
         ferry_hp_session_abort(session, "hp_tcp: no progress within progress_timeout_ms");
     ferry_hp_session_pump(session);
@@ -203,6 +208,8 @@ static void start(struct ferry_worker *base, struct ferry_job *job)
     atomic_fetch_add_explicit(&worker->sessions_opened, 1, memory_order_relaxed);
     session->progress_ns = ferry_reactor_now(ferry_hp_reactor(worker));
     session->request_ns = session->progress_ns;
+    session->accepted_ns = session->progress_ns;
+    ferry_hp_session_pending_add(session);
     ferry_hp_session_pump(session);
 }
 
@@ -234,6 +241,7 @@ void ferry_hp_session_accept(struct hp_transport *transport, int fd)
     session->timer.fire = on_timer;
     session->job.run = start;
     ferry_list_init(&session->link);
+    ferry_list_init(&session->pending_link);
     ferry_hp_live_add(transport);
     handed = ferry_take_ptr(&session);
     ferry_worker_post(worker->worker, &handed->job, false);

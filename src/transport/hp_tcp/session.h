@@ -62,8 +62,10 @@ struct hp_session {
     enum hp_codec codec;
     bool greeted;
     bool fencing; /* the greeting waits for the end of its predecessor; nothing is read or said */
-    bool ended;   /* the peer sent its last byte */
-    bool bulk;    /* the latest WRITE was large: stop staging where the next body begins */
+    bool challenged; /* the HELLO came, and its sender has to prove the key */
+    bool admitted;   /* whoever it is has proved what access control asks for */
+    bool ended;      /* the peer sent its last byte */
+    bool bulk;       /* the latest WRITE was large: stop staging where the next body begins */
     struct ferry_io io;
     struct ferry_op rx;
     struct ferry_op tx;
@@ -79,6 +81,11 @@ struct hp_session {
     struct hp_record *record;
     bool answering; /* a list of verdicts is on its way out: one at a time */
     struct hp_applied applied;
+    /* access control, until the session is admitted */
+    struct ferry_list pending_link; /* in worker->pending */
+    uint64_t accepted_ns;
+    uint32_t key; /* which one was proved */
+    struct ferry_auth_transcript transcript;
     /* receive */
     bool rx_direct;
     uint32_t stage_begin;
@@ -108,7 +115,28 @@ void ferry_hp_session_pump(struct hp_session *session);
 /* The peer broke a rule or was refused for good: no more requests; close when answered. */
 void ferry_hp_session_finish(struct hp_session *session);
 
+/* session_access.c: who is let in */
+/* True until a session is admitted, where access control asks for anything. */
+bool ferry_hp_session_guarded(const struct hp_session *session);
+/* Count a refusal, and log it now and then. */
+void ferry_hp_session_note(struct hp_session *session, enum ferry_refusal why, const char *detail);
+/* May close the oldest one that waits, which is never @session. */
+void ferry_hp_session_pending_add(struct hp_session *session);
+void ferry_hp_session_pending_remove(struct hp_session *session);
+uint64_t ferry_hp_session_gate_due_ns(const struct hp_session *session);
+void ferry_hp_session_refuse_v1(struct hp_session *session);
+void ferry_hp_session_turn_away(struct hp_session *session, enum ferry_refusal why);
+/* A frame before the session is let in, with its bytes. */
+void ferry_hp_session_greet(struct hp_session *session, const struct ferry_frame *frame,
+                            const uint8_t *wire, uint32_t wire_bytes);
+void ferry_hp_session_prove(struct hp_session *session, const struct hp_answer *reply);
+
 /* session_rx.c */
+/* The sender of @hello is admitted: greet it, now or once its predecessor has ended. */
+void ferry_hp_session_hello(struct hp_session *session, const struct ferry_hello *hello);
+/* A frame that ends the stream: answer, then close. */
+void ferry_hp_session_fatal(struct hp_session *session, const struct ferry_frame *frame,
+                            enum ferry_frame_status status, const char *why);
 void ferry_hp_session_receive(struct hp_session *session);
 void ferry_hp_session_parse(struct hp_session *session);
 /* The predecessor may have ended: if so, greet and go on. */
@@ -124,6 +152,9 @@ void ferry_hp_answer_hello(struct hp_session *session);
  */
 void ferry_hp_answer_resolve(struct hp_session *session, uint64_t request_id, uint32_t count,
                              uint8_t *frame);
+/* A frame of the greeting as it is; valid until the next answer is queued. */
+const struct hp_answer *ferry_hp_answer_greeting(struct hp_session *session,
+                                                 const struct ferry_frame *frame);
 /* @fatal: the stream ends with it. */
 void ferry_hp_answer_v1_error(struct hp_session *session, uint64_t request_id,
                               enum ferry_v1_status status);

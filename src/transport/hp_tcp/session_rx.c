@@ -192,7 +192,7 @@ void ferry_hp_session_fenced(struct hp_session *session)
     ferry_hp_session_parse(session);
 }
 
-static void hello(struct hp_session *session, const struct ferry_hello *hello)
+void ferry_hp_session_hello(struct hp_session *session, const struct ferry_hello *hello)
 {
     struct hp_transport *transport = session->worker->transport;
 
@@ -231,8 +231,8 @@ static void resolve(struct hp_session *session, const struct ferry_frame *frame)
                                 (uint16_t)status, false);
 }
 
-static void fatal_frame(struct hp_session *session, const struct ferry_frame *frame,
-                        enum ferry_frame_status status, const char *why)
+void ferry_hp_session_fatal(struct hp_session *session, const struct ferry_frame *frame,
+                            enum ferry_frame_status status, const char *why)
 {
     uint8_t type = FERRY_FRAME_READ_REPLY;
     uint64_t request_id = frame->request_id;
@@ -246,6 +246,8 @@ static void fatal_frame(struct hp_session *session, const struct ferry_frame *fr
         type = FERRY_FRAME_RESOLVE_REPLY;
     }
     note_refusal(session, why);
+    if (ferry_hp_session_guarded(session))
+        ferry_hp_session_note(session, FERRY_REFUSAL_GARBAGE, why);
     ferry_hp_answer_frame_error(session, type, request_id, (uint16_t)status, true);
     ferry_hp_session_finish(session);
 }
@@ -262,12 +264,14 @@ static void request_frame(struct hp_session *session, const struct ferry_frame *
     };
 
     if ((frame->flags & FERRY_FLAG_SCATTER) != 0 || (frame->flags & FERRY_FLAG_CHECKSUM) != 0) {
-        fatal_frame(session, frame, FERRY_FRAME_UNSUPPORTED, "a feature that was not agreed on");
+        ferry_hp_session_fatal(session, frame, FERRY_FRAME_UNSUPPORTED,
+                               "a feature that was not agreed on");
     } else if (frame->length > transport->settings.max_transfer_bytes) {
         if (frame->type == FERRY_FRAME_READ)
             refuse(session, &request, FERRY_ERR_TOO_LARGE);
         else
-            fatal_frame(session, frame, FERRY_FRAME_TOO_LARGE, "longer than max_transfer_bytes");
+            ferry_hp_session_fatal(session, frame, FERRY_FRAME_TOO_LARGE,
+                                   "longer than max_transfer_bytes");
     } else {
         serve(session, &request);
     }
@@ -275,13 +279,6 @@ static void request_frame(struct hp_session *session, const struct ferry_frame *
 
 static void handle_frame(struct hp_session *session, const struct ferry_frame *frame)
 {
-    if (!session->greeted) {
-        if (frame->type == FERRY_FRAME_HELLO)
-            hello(session, &frame->hello);
-        else
-            fatal_frame(session, frame, FERRY_FRAME_BAD_REQUEST, "no greeting came first");
-        return;
-    }
     switch (frame->type) {
     case FERRY_FRAME_READ:
     case FERRY_FRAME_WRITE:
@@ -291,8 +288,8 @@ static void handle_frame(struct hp_session *session, const struct ferry_frame *f
         if ((session->features & FERRY_FEATURE_RESOLVE) != 0)
             resolve(session, frame);
         else
-            fatal_frame(session, frame, FERRY_FRAME_UNSUPPORTED,
-                        "a feature that was not agreed on");
+            ferry_hp_session_fatal(session, frame, FERRY_FRAME_UNSUPPORTED,
+                                   "a feature that was not agreed on");
         break;
     case FERRY_FRAME_CREDIT:
         break;
@@ -300,7 +297,8 @@ static void handle_frame(struct hp_session *session, const struct ferry_frame *f
         ferry_hp_session_finish(session);
         break;
     default:
-        fatal_frame(session, frame, FERRY_FRAME_BAD_REQUEST, "a frame that is no request");
+        ferry_hp_session_fatal(session, frame, FERRY_FRAME_BAD_REQUEST,
+                               "a frame that is no request");
     }
 }
 
@@ -319,26 +317,46 @@ static bool read_frame(struct hp_session *session)
     if (verdict == FERRY_FRAME_VALID)
         verdict = ferry_frame_decode(bytes, stage_have(session), &frame);
     if (verdict != FERRY_FRAME_VALID) {
-        fatal_frame(session, &frame, ferry_frame_verdict_status(verdict),
-                    ferry_frame_verdict_text(verdict));
+        ferry_hp_session_fatal(session, &frame, ferry_frame_verdict_status(verdict),
+                               ferry_frame_verdict_text(verdict));
         return true;
     }
     session->stage_begin += need;
-    handle_frame(session, &frame);
+    if (session->greeted)
+        handle_frame(session, &frame);
+    else
+        ferry_hp_session_greet(session, &frame, bytes, need);
     return true;
 }
 
 /* ---- the stream ---- */
 
-/* The first bytes decide; anything unknown is answered like a v1 server answers it. */
+/* The first record of TLS: a handshake, of whatever version. */
+static bool begins_tls(const uint8_t *bytes)
+{
+    return bytes[0] == 0x16 && bytes[1] == 0x03;
+}
+
+/*
+ * The first bytes decide; anything unknown is answered like a v1 server answers it, unless it has
+ * to prove a key: then it ends here, before anything of it is taken for a request.
+ */
 static bool decide_codec(struct hp_session *session)
 {
+    const uint8_t *bytes = session->stage + session->stage_begin;
+    enum ferry_wire_kind kind;
+
     if (stage_have(session) < 4)
         return false;
-    session->codec = ferry_wire_classify(session->stage + session->stage_begin) == FERRY_WIRE_FERRY
-                         ? HP_CODEC_FERRY
-                         : HP_CODEC_V1;
-    return true;
+    kind = ferry_wire_classify(bytes);
+    session->codec = kind == FERRY_WIRE_FERRY ? HP_CODEC_FERRY : HP_CODEC_V1;
+    if (begins_tls(bytes)) {
+        ferry_hp_session_note(session, FERRY_REFUSAL_TLS_HERE, "");
+        ferry_hp_session_finish(session);
+    } else if (kind != FERRY_WIRE_FERRY && ferry_hp_session_guarded(session)) {
+        ferry_hp_session_refuse_v1(session);
+    }
+    return session->state == HP_SESSION_OPEN;
 }
 
 /* False: nothing more can be done with what is staged. */

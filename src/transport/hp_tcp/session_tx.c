@@ -94,6 +94,15 @@ void ferry_hp_answer_frame_error(struct hp_session *session, uint8_t type, uint6
                                     .flags = fatal ? 0 : FERRY_FLAG_NO_CLOSE});
 }
 
+const struct hp_answer *ferry_hp_answer_greeting(struct hp_session *session,
+                                                 const struct ferry_frame *frame)
+{
+    struct hp_answer *answer = take_slot(session);
+
+    put_frame(session, answer, frame);
+    return answer;
+}
+
 void ferry_hp_answer_hello(struct hp_session *session)
 {
     struct hp_transport *transport = session->worker->transport;
@@ -107,7 +116,7 @@ void ferry_hp_answer_hello(struct hp_session *session)
     };
 
     memcpy(frame.hello_reply.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);
-    put_frame(session, take_slot(session), &frame);
+    ferry_hp_session_prove(session, ferry_hp_answer_greeting(session, &frame));
 }
 
 void ferry_hp_answer_resolve(struct hp_session *session, uint64_t request_id, uint32_t count,

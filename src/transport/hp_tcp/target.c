@@ -263,6 +263,12 @@ enum ferry_status ferry_hp_target_open(struct ferry_transport *base,
         return ferry_fail(FERRY_ERR_UNSUPPORTED, "segment %s does not offer hp_tcp", doc->name);
     if (ferry_hp_segment_attr_parse(text, &attr) != FERRY_OK)
         return FERRY_ERR_METADATA;
+    if (!attr.speaks_ferry && ferry_access_on(base->env->access))
+        return ferry_fail(
+            FERRY_ERR_REFUSED,
+            "segment %s speaks v1 over hp_tcp, which can prove no key and use no TLS; "
+            "access control is on here (auth_key_file, tls)",
+            doc->name);
     target = calloc(1, sizeof(*target) + doc->buffer_count * sizeof(target->buffers[0]));
     if (target == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for the view of %s",

@@ -274,6 +274,7 @@ static enum ferry_status worker_open(struct hp_transport *transport, uint32_t in
     ferry_list_init(&worker->listeners);
     ferry_list_init(&worker->lanes);
     ferry_list_init(&worker->sessions);
+    ferry_list_init(&worker->pending);
     ferry_list_init(&worker->dirty);
     worker->sink = malloc(HP_SINK_BYTES);
     if (worker->sink == NULL)
