@@ -55,13 +55,15 @@ struct ferry_memory_range {
  *
  * Ownership: the memory stays the caller's; it must stay mapped until unregistered. @ranges and the
  * strings in it are copied.
- * Threads: any thread. Blocks while the description is published (metadata store).
+ * Threads: any thread, not from a callback. Blocks while the description is published (metadata
+ *   store).
  * Return:
  *   FERRY_OK               all ranges are registered.
  *   FERRY_ERR_INVALID      NULL, zero length, wrap, or a location that cannot be parsed.
  *   FERRY_ERR_UNSUPPORTED  memory that is not ordinary memory of this host (such as "cuda:0").
  *   FERRY_ERR_EXISTS       overlaps another range, or differs in permission or location.
  *   FERRY_ERR_TOO_LARGE    more ranges than the engine's limit, or a description over the store's.
+ *   FERRY_ERR_STATE        called from a callback.
  *   FERRY_ERR_NO_MEMORY, FERRY_ERR_METADATA, FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_memory_register(struct ferry_engine *engine,
@@ -85,9 +87,12 @@ FERRY_API_CHECKED enum ferry_status ferry_memory_register(struct ferry_engine *e
  * Return:
  *   FERRY_OK             done; nothing touches the ranges.
  *   FERRY_ERR_NOT_FOUND  a range is not registered with this address and length; nothing changed.
- *   FERRY_ERR_BUSY       a device still uses a range: it stays hidden; call again to resume.
+ *   FERRY_ERR_BUSY       a device still uses a range: it stays hidden; call again to resume. Or
+ *                        another call is taking the range back: nothing changed.
  *   FERRY_ERR_METADATA   the memory is free, but the description could not be published.
- *   FERRY_ERR_INVALID, FERRY_ERR_FORKED.
+ *   FERRY_ERR_STATE      called from a callback.
+ *   FERRY_ERR_INVALID, FERRY_ERR_TOO_LARGE (too many ranges in a call), FERRY_ERR_NO_MEMORY,
+ *   FERRY_ERR_FORKED: nothing changed.
  */
 FERRY_API_CHECKED enum ferry_status ferry_memory_unregister(struct ferry_engine *engine,
                                                             const struct ferry_memory_range *ranges,
@@ -105,7 +110,7 @@ FERRY_API_CHECKED enum ferry_status ferry_memory_unregister(struct ferry_engine 
  * memory is an error here. The content is zero.
  *
  * Ownership: the caller's, until ferry_memory_free().
- * Threads: any thread. Blocks while the description is published.
+ * Threads: any thread, not from a callback. Blocks while the description is published.
  * Return: as ferry_memory_register().
  */
 FERRY_API_CHECKED enum ferry_status ferry_memory_alloc(struct ferry_engine *engine, uint64_t length,
@@ -119,10 +124,16 @@ FERRY_API_CHECKED enum ferry_status ferry_memory_alloc(struct ferry_engine *engi
  * @addr:       an address that ferry_memory_alloc() gave.
  * @timeout_ns: as in ferry_memory_unregister().
  *
- * Ownership: on FERRY_OK the memory is gone; on any failure it still exists.
+ * Ownership: on FERRY_OK and FERRY_ERR_METADATA the memory is gone; on any other failure it still
+ *   exists.
  * Threads: any thread, not from a callback. Blocks.
- * Return: FERRY_OK, FERRY_ERR_NOT_FOUND, FERRY_ERR_BUSY, FERRY_ERR_METADATA (freed all the same),
- *   FERRY_ERR_FORKED.
+ * Return:
+ *   FERRY_OK             gone.
+ *   FERRY_ERR_METADATA   gone all the same, but the description could not be published.
+ *   FERRY_ERR_NOT_FOUND  ferry_memory_alloc() did not give this address.
+ *   FERRY_ERR_BUSY       as in ferry_memory_unregister(); or the range was registered once more
+ *                        with ferry_memory_register() and not unregistered: nothing changed.
+ *   FERRY_ERR_STATE, FERRY_ERR_NO_MEMORY, FERRY_ERR_FORKED: nothing changed.
  */
 FERRY_API_CHECKED enum ferry_status ferry_memory_free(struct ferry_engine *engine, void *addr,
                                                       uint64_t timeout_ns);

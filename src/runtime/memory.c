@@ -238,18 +238,13 @@ enum ferry_status ferry_memory_register(struct ferry_engine *engine,
     return ferry_fail(status, "%s", cause);
 }
 
-static enum ferry_status unregister_ranges(struct ferry_engine *engine,
-                                           const struct ferry_registry_range *ranges,
-                                           uint32_t count, uint64_t timeout_ns)
+/* What follows a successful hide. */
+static enum ferry_status finish_removal(struct ferry_engine *engine, struct ferry_removal *removal,
+                                        uint64_t timeout_ns)
 {
-    struct ferry_removal removal = {0};
-    enum ferry_status status = ferry_registry_hide(&engine->registry, ranges, count, &removal);
-    enum ferry_status published;
+    enum ferry_status published = ferry_local_publish(engine);
+    enum ferry_status status = remove_hidden(engine, removal, timeout_ns);
 
-    if (status != FERRY_OK)
-        return status;
-    published = ferry_local_publish(engine);
-    status = remove_hidden(engine, &removal, timeout_ns);
     if (status == FERRY_OK && published != FERRY_OK)
         return ferry_fail(FERRY_ERR_METADATA,
                           "the memory is free, but the description was not published: %s",
@@ -263,15 +258,16 @@ enum ferry_status ferry_memory_unregister(struct ferry_engine *engine,
 {
     FERRY_AUTO_FREE struct ferry_registry_range *plain = NULL;
     enum ferry_status status = ferry_engine_enter_blocking(engine);
+    struct ferry_removal removal = {0};
 
     if (status == FERRY_OK)
         status = check_list(ranges, count);
     if (status != FERRY_OK || count == 0)
         return status;
     status = copy_ranges(ranges, count, NULL, &plain);
-    if (status != FERRY_OK)
-        return status;
-    return unregister_ranges(engine, plain, (uint32_t)count, timeout_ns);
+    if (status == FERRY_OK)
+        status = ferry_registry_hide(&engine->registry, plain, (uint32_t)count, &removal);
+    return status == FERRY_OK ? finish_removal(engine, &removal, timeout_ns) : status;
 }
 
 enum ferry_status ferry_memory_alloc(struct ferry_engine *engine, uint64_t length,
@@ -343,10 +339,31 @@ static void unmap(struct ferry_allocation *allocation)
     free(allocation);
 }
 
+/* The pages may go only with the last registration of them. */
+static enum ferry_status unregister_last(struct ferry_engine *engine,
+                                         const struct ferry_allocation *allocation,
+                                         uint64_t timeout_ns)
+{
+    struct ferry_registry_range range = {.addr = (uintptr_t)allocation->addr,
+                                         .length = allocation->length};
+    struct ferry_removal removal = {0};
+    enum ferry_status status = ferry_registry_hide(&engine->registry, &range, 1, &removal);
+
+    if (status != FERRY_OK)
+        return status;
+    if (ferry_removal_hidden_id(&removal, 0) != 0)
+        return finish_removal(engine, &removal, timeout_ns);
+    ferry_removal_abandon(&removal);
+    return ferry_fail(
+        FERRY_ERR_BUSY,
+        "memory: %p was registered once more with ferry_memory_register(); unregister "
+        "it first",
+        allocation->addr);
+}
+
 enum ferry_status ferry_memory_free(struct ferry_engine *engine, void *addr, uint64_t timeout_ns)
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
-    struct ferry_registry_range range;
     struct ferry_allocation *allocation;
 
     if (status != FERRY_OK)
@@ -354,8 +371,7 @@ enum ferry_status ferry_memory_free(struct ferry_engine *engine, void *addr, uin
     allocation = take_allocation(engine, addr);
     if (allocation == NULL)
         return ferry_fail(FERRY_ERR_NOT_FOUND, "memory: %p was not allocated here", addr);
-    range = (struct ferry_registry_range){.addr = (uintptr_t)addr, .length = allocation->length};
-    status = unregister_ranges(engine, &range, 1, timeout_ns);
+    status = unregister_last(engine, allocation, timeout_ns);
     if (status == FERRY_OK || status == FERRY_ERR_METADATA) {
         unmap(allocation);
         return status;

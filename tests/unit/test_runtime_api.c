@@ -685,6 +685,26 @@ static void test_registration_rules_hold_and_the_list_agrees(void **state)
     assert_status(ferry_memory_free(rig->engine, memory, 0), FERRY_ERR_NOT_FOUND);
 }
 
+/* Memory that was registered once more would have been unmapped under whoever reads it. */
+static void test_memory_is_freed_with_its_last_registration_only(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
+    struct ferry_request request = FERRY_REQUEST_INIT;
+
+    range.addr = rig->remote;
+    range.length = LENGTH;
+    assert_ok(ferry_memory_register(rig->engine, &range, 1));
+    assert_status(ferry_memory_free(rig->engine, rig->remote, 0), FERRY_ERR_BUSY);
+    request.local = rig->local;
+    request.remote_offset = (uintptr_t)rig->remote;
+    request.length = LENGTH;
+    assert_ok(ferry_read(rig->engine, &request, test_deadline_ms(5000)));
+    assert_ok(ferry_memory_unregister(rig->engine, &range, 1, 0));
+    assert_ok(ferry_memory_free(rig->engine, rig->remote, 0));
+    assert_status(ferry_memory_free(rig->engine, rig->remote, 0), FERRY_ERR_NOT_FOUND);
+}
+
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_set_up, rig_tear_down)
 
 int main(void)
@@ -706,6 +726,7 @@ int main(void)
         RIG_TEST(test_reports_are_json_and_the_peer_gives_them_too),
         RIG_TEST(test_notifications_arrive_in_order_and_the_inbox_is_bounded),
         RIG_TEST(test_bodies_that_peers_post_are_checked),
+        RIG_TEST(test_memory_is_freed_with_its_last_registration_only),
         RIG_TEST(test_segment_names_are_counted_and_stale_handles_are_errors),
         RIG_TEST(test_segment_that_nobody_serves_is_an_error_with_the_address),
         RIG_TEST(test_registration_rules_hold_and_the_list_agrees),
