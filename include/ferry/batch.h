@@ -140,7 +140,8 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_create(struct ferry_engine *engi
  *
  * Ownership: on FERRY_OK the handle is stale; otherwise nothing changed.
  * Threads: one thread at a time per batch.
- * Return: FERRY_OK, FERRY_ERR_BUSY (a task is open), FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
+ * Return: FERRY_OK, FERRY_ERR_BUSY (a task is open, or the callback has not returned),
+ *   FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
  */
 FERRY_API enum ferry_status ferry_batch_destroy(struct ferry_engine *engine, uint64_t batch);
 
@@ -183,7 +184,8 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.
  *   FERRY_ERR_STALE_HANDLE batch or segment is gone.
  *   FERRY_ERR_UNSUPPORTED  no transport can serve a request.
- *   FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
+ *   FERRY_ERR_CLOSING, FERRY_ERR_NO_MEMORY (first submit after a registration),
+ *   FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_batch_submit(struct ferry_engine *engine, uint64_t batch,
                                                        const struct ferry_request *requests,
@@ -245,7 +247,8 @@ FERRY_API enum ferry_status ferry_task_describe(struct ferry_engine *engine, uin
  * Ownership: copied out.
  * Threads: any thread, not from a callback.
  * Return: FERRY_OK (all ended, whatever the ends), FERRY_ERR_TIMED_OUT (some are open),
- *   FERRY_ERR_STATE (called from a callback), FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
+ *   FERRY_ERR_STATE (called from a callback), FERRY_ERR_INVALID (struct_size),
+ *   FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_batch_wait(struct ferry_engine *engine, uint64_t batch,
                                                      uint64_t deadline_ns,
@@ -275,7 +278,8 @@ ferry_batch_wait_progress(struct ferry_engine *engine, uint64_t batch, uint32_t 
  *
  * Ownership: the batch's; the caller polls and reads it, and does not close it.
  * Threads: one thread at a time per batch.
- * Return: FERRY_OK, FERRY_ERR_LIMIT, FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
+ * Return: FERRY_OK, FERRY_ERR_INVALID (@fd_out is NULL), FERRY_ERR_LIMIT, FERRY_ERR_STALE_HANDLE,
+ *   FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_batch_eventfd(struct ferry_engine *engine, uint64_t batch,
                                                         int *fd_out);
@@ -338,7 +342,8 @@ FERRY_API enum ferry_status ferry_task_cancel(struct ferry_engine *engine, uint6
  *
  * Ownership: the local memory is borrowed during the call.
  * Threads: any thread, not from a callback. Blocks.
- * Return: FERRY_OK (every byte arrived), or the status with which the task ended or was refused.
+ * Return: FERRY_OK (every byte arrived), or the status with which the task ended or was refused;
+ *   FERRY_ERR_STATE if called from a callback.
  */
 FERRY_API_CHECKED enum ferry_status
 ferry_read(struct ferry_engine *engine, const struct ferry_request *request, uint64_t deadline_ns);
@@ -351,7 +356,8 @@ ferry_read(struct ferry_engine *engine, const struct ferry_request *request, uin
  *
  * Ownership: the local memory is borrowed during the call.
  * Threads: any thread, not from a callback. Blocks.
- * Return: FERRY_OK (the target said so), or the status with which the task ended or was refused.
+ * Return: FERRY_OK (the target said so), or the status with which the task ended or was refused;
+ *   FERRY_ERR_STATE if called from a callback.
  */
 FERRY_API_CHECKED enum ferry_status
 ferry_write(struct ferry_engine *engine, const struct ferry_request *request, uint64_t deadline_ns);

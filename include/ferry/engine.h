@@ -63,13 +63,14 @@ FERRY_API_CHECKED enum ferry_status ferry_engine_open(const struct ferry_engine_
  *
  * Stops admitting, ends what is running (FERRY_ERR_CLOSING), tells peers, withdraws the local
  * segment, closes transports, stops workers, unregisters memory, frees. Bounded in time by the
- * setting close_timeout_ms. In a forked child it frees what is the child's and touches nothing
- * else.
+ * setting close_timeout_ms. In a forked child it touches nothing and frees nothing, since all of it
+ * belongs to threads that the child does not have.
  *
  * Ownership: @engine, its batches and segments are gone; registered memory is the caller's again.
  * Threads: one thread, when no other thread is inside a call on @engine; not from a callback.
- * Return: FERRY_OK; FERRY_ERR_BUSY (a device would not let go: its memory is leaked on purpose and
- *   the text names it).
+ * Return: FERRY_OK; FERRY_ERR_BUSY (a device would not let go, or a callback does not return: what
+ *   they use is leaked on purpose, and @engine is gone); FERRY_ERR_STATE (called from a callback:
+ *   nothing changed).
  */
 FERRY_API enum ferry_status ferry_engine_close(struct ferry_engine *engine);
 
@@ -139,15 +140,18 @@ struct ferry_notification {
  * ferry_notify_send() - send a short text to a peer's engine.
  * @engine:      an open engine.
  * @segment:     an open remote segment.
- * @name:        at most 255 bytes.
- * @message:     at most 4095 bytes.
+ * @name:        UTF-8, at most 255 bytes.
+ * @message:     UTF-8, at most 4095 bytes.
  * @deadline_ns: absolute CLOCK_MONOTONIC nanoseconds.
  *
  * Ownership: the strings are copied.
  * Threads: any thread, not from a callback. Blocks until the peer has it or the deadline.
  * Return: FERRY_OK (the peer's engine has it), FERRY_ERR_INVALID, FERRY_ERR_TOO_LARGE,
  *   FERRY_ERR_QUEUE_FULL (the peer's inbox is full), FERRY_ERR_PEER_GONE, FERRY_ERR_TIMED_OUT,
- *   FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
+ *   FERRY_ERR_PROTOCOL (the peer answers something else), FERRY_ERR_UNSUPPORTED (a peer without
+ *   ferry's control plane), FERRY_ERR_METADATA (its description names no control address),
+ *   FERRY_ERR_STALE_HANDLE, FERRY_ERR_STATE (called from a callback), FERRY_ERR_LIMIT,
+ *   FERRY_ERR_NO_MEMORY, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_notify_send(struct ferry_engine *engine, uint64_t segment,
                                                       const char *name, const char *message,
@@ -160,9 +164,9 @@ FERRY_API_CHECKED enum ferry_status ferry_notify_send(struct ferry_engine *engin
  * @notification_out: struct_size set by the caller.
  *
  * Ownership: copied out.
- * Threads: any thread.
+ * Threads: any thread; from a callback only with a deadline of 0.
  * Return: FERRY_OK, FERRY_ERR_TIMED_OUT (none came), FERRY_ERR_INVALID, FERRY_ERR_CLOSING,
- *   FERRY_ERR_FORKED.
+ *   FERRY_ERR_STATE (would wait in a callback), FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status
 ferry_notify_receive(struct ferry_engine *engine, uint64_t deadline_ns,

@@ -51,8 +51,10 @@ struct ferry_segment_buffer {
  *   FERRY_ERR_NOT_FOUND  the store does not know the name.
  *   FERRY_ERR_PEER_GONE  nobody answers there; the text has each address and reason.
  *   FERRY_ERR_METADATA   the description is malformed or too large.
- *   FERRY_ERR_TIMED_OUT, FERRY_ERR_LIMIT (segments_max), FERRY_ERR_NO_MEMORY, FERRY_ERR_CLOSING,
- *   FERRY_ERR_FORKED.
+ *   FERRY_ERR_UNSUPPORTED  a file segment of another host.
+ *   FERRY_ERR_STATE      called from a callback.
+ *   FERRY_ERR_TIMED_OUT, FERRY_ERR_LIMIT (segments_max, descriptors), FERRY_ERR_NO_MEMORY,
+ *   FERRY_ERR_CLOSING, FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_segment_open(struct ferry_engine *engine,
                                                        const char *name, uint64_t deadline_ns,
@@ -96,7 +98,8 @@ FERRY_API_CHECKED enum ferry_status ferry_segment_refresh(struct ferry_engine *e
  *
  * Ownership: copied out.
  * Threads: any thread.
- * Return: FERRY_OK, FERRY_ERR_INVALID, FERRY_ERR_STALE_HANDLE, FERRY_ERR_FORKED.
+ * Return: FERRY_OK, FERRY_ERR_INVALID, FERRY_ERR_STALE_HANDLE, FERRY_ERR_NO_MEMORY,
+ *   FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_segment_buffers(struct ferry_engine *engine,
                                                           uint64_t segment,
@@ -114,8 +117,11 @@ FERRY_API_CHECKED enum ferry_status ferry_segment_buffers(struct ferry_engine *e
  * Ownership: the caller's, to be given to ferry_text_free().
  * Threads: any thread, not from a callback. Blocks.
  * Return: FERRY_OK, FERRY_ERR_INVALID, FERRY_ERR_PEER_GONE, FERRY_ERR_TIMED_OUT,
- * FERRY_ERR_PROTOCOL, FERRY_ERR_STALE_HANDLE, FERRY_ERR_NO_MEMORY, FERRY_ERR_UNSUPPORTED (a peer
- * without ferry's control plane), FERRY_ERR_FORKED.
+ *   FERRY_ERR_PROTOCOL (no HTTP, or a status other than 200: a peer that starts or closes says
+ *   503), FERRY_ERR_TOO_LARGE, FERRY_ERR_STALE_HANDLE, FERRY_ERR_LIMIT, FERRY_ERR_NO_MEMORY,
+ *   FERRY_ERR_METADATA (the peer's description names no control address), FERRY_ERR_UNSUPPORTED (a
+ *   peer without ferry's control plane), FERRY_ERR_STATE (called from a callback),
+ *   FERRY_ERR_FORKED.
  */
 FERRY_API_CHECKED enum ferry_status ferry_segment_report(struct ferry_engine *engine,
                                                          uint64_t segment, const char *path,

@@ -190,6 +190,8 @@ enum ferry_status ferry_batch_eventfd(struct ferry_engine *engine, uint64_t batc
 
     if (status != FERRY_OK)
         return status;
+    if (fd_out == NULL)
+        return ferry_fail(FERRY_ERR_INVALID, "batch: nowhere to put the descriptor");
     object = ferry_batch_enter(engine, batch);
     if (object == NULL)
         return FERRY_ERR_STALE_HANDLE;

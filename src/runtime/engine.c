@@ -436,7 +436,7 @@ enum ferry_status ferry_engine_close(struct ferry_engine *engine)
         return FERRY_OK;
     }
     if (ferry_in_callback())
-        return ferry_fail(FERRY_ERR_BUSY, "a completion callback must not close an engine");
+        return ferry_fail(FERRY_ERR_STATE, "a completion callback must not close an engine");
     status = shut_down(engine);
     /* The registry stays with the memory that it guards. */
     if (status != FERRY_OK)

@@ -72,6 +72,10 @@ def check_function(report, path, line, name, parameters, comment, statuses):
         full = match.group(0) if match.group(0).startswith("FERRY_") else "FERRY_" + match.group(0)
         if full not in statuses:
             complain("lists %s, which is no status" % match.group(0))
+    # What must not be called from a callback says what happens if it is; "as other()" points to one that does.
+    if threads and "not from a callback" in threads and "FERRY_ERR_STATE" not in returns and \
+            not re.match(r"as ferry_\w+\(\)", returns):
+        complain("must not be called from a callback, and does not list FERRY_ERR_STATE")
 
 
 def main():

@@ -67,6 +67,7 @@ FAULTS = [
     ("contracts", "include/ferry/one.h", " * @number: a number, > 0.\n", ""),
     ("contracts", "include/ferry/one.h", "FERRY_ERR_INVALID.", "FERRY_ERR_MISSPELT."),
     ("contracts", "include/ferry/one.h", "ferry_one() - does", "does"),
+    ("contracts", "include/ferry/one.h", "Threads: any thread.", "Threads: any thread, not from a callback."),
     ("size", "src/base/one.c", "    return number;\n", "    number++;\n" * 80 + "    return number;\n"),
     ("size", "src/base/one.c", "int number)", "int a, int b, int c, int d, int e, int f, int number)"),
     ("size", "src/base/one.c", "    return number;\n", "    return number;\n" + "\n" * 900),

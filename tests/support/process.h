@@ -37,6 +37,36 @@ static inline int process_thread_count(void)
     return process_count_entries("/proc/self/task");
 }
 
+/* Threads that still have the name of the one that made them: they have not begun to run. */
+static inline int process_unnamed_threads(void)
+{
+    char own[32];
+    char path[64];
+    char name[32];
+    int count = 0;
+    DIR *dir = opendir("/proc/self/task");
+    if (dir == NULL)
+        return -1;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/comm", (int)getpid());
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fgets(own, sizeof(own), file) == NULL)
+        own[0] = '\0';
+    if (file != NULL)
+        fclose(file);
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        count += fgets(name, sizeof(name), file) != NULL && strcmp(name, own) == 0;
+        fclose(file);
+    }
+    closedir(dir);
+    return count - 1; /* the main thread */
+}
+
 /* Resident bytes now. */
 static inline uint64_t process_rss_bytes(void)
 {

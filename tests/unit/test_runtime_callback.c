@@ -131,12 +131,71 @@ static void test_callback_does_not_run_inside_a_submit(void **state)
     assert_int_equal(atomic_load(&told.inside), 0);
 }
 
+struct refusals {
+    struct rig *rig;
+    _Atomic uint32_t count;
+    enum ferry_status statuses[13];
+};
+
+/* Everything that may block, with arguments that it would take elsewhere. */
+static void call_what_blocks(void *arg, uint64_t batch)
+{
+    struct refusals *refusals = arg;
+    struct rig *rig = refusals->rig;
+    struct ferry_engine *engine = rig->initiator;
+    static unsigned char memory[LENGTH];
+    struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
+    struct ferry_notification notification = {.struct_size = sizeof(notification)};
+    struct ferry_request request = read_of(rig);
+    uint64_t until_ns = test_deadline_ms(1000);
+    enum ferry_status *status = refusals->statuses;
+    uint64_t segment;
+    char *json;
+    void *addr;
+
+    range.addr = memory;
+    range.length = sizeof(memory);
+    *status++ = ferry_segment_open(engine, ferry_engine_segment_name(rig->target), until_ns,
+                                   &segment);
+    *status++ = ferry_segment_refresh(engine, rig->segment, until_ns);
+    *status++ = ferry_segment_report(engine, rig->segment, "health", until_ns, &json);
+    *status++ = ferry_memory_register(engine, &range, 1);
+    *status++ = ferry_memory_unregister(engine, &range, 1, 0);
+    *status++ = ferry_memory_alloc(engine, LENGTH, NULL, FERRY_PERMISSION_LOCAL, &addr);
+    *status++ = ferry_memory_free(engine, rig->local, 0);
+    *status++ = ferry_notify_send(engine, rig->segment, "a", "b", until_ns);
+    *status++ = ferry_notify_receive(engine, until_ns, &notification);
+    *status++ = ferry_read(engine, &request, until_ns);
+    *status++ = ferry_write(engine, &request, until_ns);
+    *status++ = ferry_batch_wait(engine, batch, until_ns, NULL);
+    *status++ = ferry_engine_close(engine);
+    atomic_fetch_add(&refusals->count, 1);
+}
+
+/* One answer to one mistake, whichever call it is. */
+static void test_what_blocks_is_refused_in_a_callback(void **state)
+{
+    struct rig *rig = *state;
+    struct refusals refusals = {.rig = rig};
+    struct ferry_request request = read_of(rig);
+    uint64_t batch;
+
+    assert_ok(ferry_batch_create(rig->initiator, 1, &batch));
+    assert_ok(ferry_batch_on_done(rig->initiator, batch, call_what_blocks, &refusals));
+    assert_ok(ferry_batch_submit(rig->initiator, batch, &request, 1));
+    assert_ok(ferry_batch_wait(rig->initiator, batch, test_deadline_ms(20000), NULL));
+    assert_within_ms(atomic_load(&refusals.count) == 1, 20000);
+    for (size_t i = 0; i < sizeof(refusals.statuses) / sizeof(refusals.statuses[0]); i++)
+        assert_status(refusals.statuses[i], FERRY_ERR_STATE);
+}
+
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_set_up, rig_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(test_callback_does_not_run_inside_a_submit),
+        RIG_TEST(test_what_blocks_is_refused_in_a_callback),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
