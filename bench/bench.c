@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "interrupt.h"
 #include "options.h"
 #include "record.h"
 #include "run.h"
@@ -105,9 +106,15 @@ static int run_one(const struct ferry_bench_job *job, const struct ferry_bench_c
     int exit_status = ferry_bench_run(job, c, result);
 
     *go_on_out = false;
+    /* What was cut short before anything was measured is no row. */
+    if (result->partial && result->ops == 0)
+        exit_status = FERRY_EXIT_SIGNAL + ferry_bench_interrupted();
     if (exit_status == FERRY_EXIT_OK) {
         bool shown = show(job, result);
 
+        /* The cause before what came of it. */
+        if (result->failure[0] != '\0' && job->target != NULL)
+            ferry_bench_target_ended(job->target);
         explain(result);
         if (!shown)
             exit_status = FERRY_EXIT_ENVIRONMENT;
@@ -133,7 +140,7 @@ static int run_all(const struct ferry_bench_job *job, uint64_t limit_bytes)
     }
     if (!job->options->cli.json)
         ferry_bench_print_heading();
-    while (go_on && ferry_bench_case_next(job->options, &c)) {
+    while (go_on && ferry_bench_interrupted() == 0 && ferry_bench_case_next(job->options, &c)) {
         uint64_t bytes;
 
         if (!ferry_bench_case_bytes(&c, &bytes) || bytes > limit_bytes)
@@ -145,7 +152,10 @@ static int run_all(const struct ferry_bench_job *job, uint64_t limit_bytes)
             worst = exit_status;
     }
     free(result);
-    return worst;
+    if (ferry_bench_interrupted() == 0)
+        return worst;
+    ferry_cli_say("ended early by signal %d", ferry_bench_interrupted());
+    return FERRY_EXIT_SIGNAL + ferry_bench_interrupted();
 }
 
 /* The smallest buffer of all targets decides which cases fit. */
@@ -187,9 +197,10 @@ static int run_against(struct ferry_bench_job *job, const char *const *names, si
 
 /* With @target started, or the options' targets. */
 static int initiate(const struct ferry_bench_options *options, const struct ferry_config *config,
-                    const struct ferry_bench_target *target, uint64_t said_bytes)
+                    struct ferry_bench_target *target, uint64_t said_bytes)
 {
-    struct ferry_bench_job job = {.options = options};
+    struct ferry_bench_job job = {.options = options,
+                                  .target = options->target_count == 0 ? target : NULL};
     const char *own[] = {target->name};
     int exit_status = FERRY_EXIT_OK;
 
@@ -223,6 +234,9 @@ static int bench(const struct ferry_bench_options *options, const struct ferry_c
     if (options->target_count == 0)
         exit_status = ferry_bench_target_start(&options->cli, bytes + options->window_offset,
                                                &target);
+    /* From here on there are threads; before that a signal has its usual effect, on both. */
+    if (exit_status == FERRY_EXIT_OK && !ferry_bench_interrupt_start())
+        exit_status = FERRY_EXIT_ENVIRONMENT;
     if (exit_status == FERRY_EXIT_OK)
         exit_status = initiate(options, config, &target, limit.bytes);
     if (!ferry_bench_target_stop(&target) && exit_status == FERRY_EXIT_OK)

@@ -16,6 +16,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "interrupt.h"
+
 #define NS_PER_MS UINT64_C(1000000)
 
 /* How long a wait may overlook that the others have stopped. */
@@ -101,7 +103,8 @@ static bool stopping(const struct ferry_bench_gate *gate)
 {
     return atomic_load_explicit(&gate->phase, memory_order_relaxed) == FERRY_BENCH_STOP ||
            atomic_load_explicit(&gate->measured, memory_order_relaxed) == gate->threads ||
-           atomic_load_explicit(&gate->failed, memory_order_relaxed);
+           atomic_load_explicit(&gate->failed, memory_order_relaxed) ||
+           ferry_bench_interrupted() != 0;
 }
 
 static void say_difference(struct work *work, const struct ferry_bench_slot *slot,
@@ -381,6 +384,7 @@ static bool window_over(const struct work *work, uint64_t now_ns)
     const struct ferry_bench_loop *loop = work->loop;
 
     return atomic_load_explicit(&work->gate->failed, memory_order_relaxed) ||
+           ferry_bench_interrupted() != 0 ||
            (loop->ops > 0 && now_ns - loop->begin_ns >= work->gate->duration_ns);
 }
 

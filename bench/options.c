@@ -197,7 +197,17 @@ bool ferry_bench_parse_targets(const char *flag, const char *text,
     }
 }
 
-/* Whether this build has a transport; @list gets the names that it has. */
+/* Transports of every build that reach no other process, with the reason; else NULL. */
+static const char *unusable(const char *transport)
+{
+    if (strcmp(transport, "loop") == 0)
+        return "it serves the process's own memory, and there is always another process here";
+    if (strcmp(transport, "fault") == 0)
+        return "it only makes another transport fail";
+    return NULL;
+}
+
+/* Whether this build has a transport for this; @list gets the names of those that it has. */
 static bool build_has_transport(const char *name, char *list, size_t list_size)
 {
     struct json_object *names = NULL;
@@ -215,8 +225,10 @@ static bool build_has_transport(const char *name, char *list, size_t list_size)
     for (size_t i = 0; names != NULL && i < json_object_array_length(names); i++) {
         const char *one = json_object_get_string(json_object_array_get_idx(names, i));
 
+        if (unusable(one) != NULL)
+            continue;
         found = found || strcmp(one, name) == 0;
-        used += (size_t)snprintf(list + used, list_size - used, "%s%s", i > 0 ? ", " : "", one);
+        used += (size_t)snprintf(list + used, list_size - used, "%s%s", used > 0 ? ", " : "", one);
         if (used >= list_size)
             break;
     }
@@ -230,8 +242,10 @@ bool ferry_bench_parse_transport(const char *flag, const char *text,
     char list[128];
 
     if (!build_has_transport(text, list, sizeof(list))) {
-        snprintf(error, ERROR_MAX, "%s " QUOTED ": expected one of this build: %s", flag, text,
-                 list);
+        const char *reason = unusable(text);
+
+        snprintf(error, ERROR_MAX, "%s " QUOTED ": %s%sexpected one of this build: %s", flag, text,
+                 reason != NULL ? reason : "", reason != NULL ? "; " : "", list);
         return false;
     }
     if (options->transport != NULL && strcmp(options->transport, text) != 0) {

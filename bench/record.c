@@ -254,6 +254,8 @@ static void add_extras(struct json_object *record, const struct ferry_bench_job 
     add(record, "cpu_threads_target", cpu_threads(result->before.peers[0], result->after.peers[0]));
     add(record, "targets", targets(job));
     add(record, "version", json_object_new_string(ferry_version()));
+    if (result->partial)
+        add(record, "partial", json_object_new_boolean(true));
     if (result->failure[0] != '\0')
         add(record, "failure", json_object_new_string(result->failure));
     if (result->difference[0] != '\0')

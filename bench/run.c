@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "interrupt.h"
+
 #define UNREGISTER_NS UINT64_C(5000000000)
 
 /* For the report of a target, and of one that has failed and may well be gone. */
@@ -164,13 +166,13 @@ static bool all_measured(const struct ferry_bench_gate *gate)
 }
 
 /*
- * Sleep until all loops are so far, or one failed. Every request ends within the engine's own time
- * limits, and so does this.
+ * Sleep until all loops are so far, one failed, or a signal came. Every request ends within the
+ * engine's own time limits, and so does this.
  */
 static void await(struct ferry_bench_gate *gate, bool (*done)(const struct ferry_bench_gate *))
 {
     pthread_mutex_lock(&gate->mutex);
-    while (!done(gate) && !atomic_load(&gate->failed))
+    while (!done(gate) && !atomic_load(&gate->failed) && ferry_bench_interrupted() == 0)
         pthread_cond_wait(&gate->changed, &gate->mutex);
     pthread_mutex_unlock(&gate->mutex);
 }
@@ -237,6 +239,9 @@ static void sum_up(struct field *field, struct ferry_bench_result *result)
         result->errors += loop->errors;
         result->verified_bytes += loop->verified_bytes;
         result->stuck = result->stuck || loop->stuck;
+        result->partial = result->partial || (ferry_bench_interrupted() != 0 &&
+                                              (loop->end_ns == 0 || loop->end_ns - loop->begin_ns <
+                                                                        field->gate.duration_ns));
         ferry_bench_histogram_merge(&result->latency, &loop->latency);
         if (window_s > 0)
             ops_per_s += (double)loop->ops / window_s;
@@ -298,7 +303,9 @@ int ferry_bench_run(const struct ferry_bench_job *job, const struct ferry_bench_
         return FERRY_EXIT_ENVIRONMENT;
     }
     init_gate(&field);
+    ferry_bench_interrupt_gate(&field.gate);
     exit_status = run_field(&field, result_out);
+    ferry_bench_interrupt_gate(NULL);
     pthread_cond_destroy(&field.gate.changed);
     pthread_mutex_destroy(&field.gate.mutex);
     free(field.loops);

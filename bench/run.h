@@ -10,6 +10,7 @@
 #include "loop.h"
 #include "meter.h"
 #include "sweep.h"
+#include "target.h"
 
 /* What all cases share. */
 struct ferry_bench_job {
@@ -17,6 +18,7 @@ struct ferry_bench_job {
     struct ferry_engine *engine;
     struct ferry_bench_peer peers[FERRY_BENCH_TARGETS_MAX];
     size_t peer_count;
+    struct ferry_bench_target *target; /* a process of our own, or NULL */
 };
 
 /* What one case gave. Units are in the names; GB is 10^9 bytes. */
@@ -36,7 +38,8 @@ struct ferry_bench_result {
     struct json_object *transports_after;
     char failure[FERRY_BENCH_FAILURE_SIZE];
     char difference[FERRY_BENCH_FAILURE_SIZE];
-    bool stuck; /* requests did not end; nothing more can be run */
+    bool stuck;   /* requests did not end; nothing more can be run */
+    bool partial; /* a signal cut the window short */
 };
 
 /*

@@ -44,6 +44,7 @@ void ferry_bench_print_row(const struct ferry_bench_job *job,
            (double)ferry_bench_histogram_at(latency, 0.999) / 1e3);
     print_cpu(ferry_bench_initiator_cpu_s_per_gb(result));
     print_cpu(ferry_bench_target_cpu_s_per_gb(job, result));
-    printf(" %7" PRIu64 " %12s\n", result->errors,
-           result->verified_bytes > 0 ? ferry_cli_size(result->verified_bytes, verified) : "-");
+    printf(" %7" PRIu64 " %12s%s\n", result->errors,
+           result->verified_bytes > 0 ? ferry_cli_size(result->verified_bytes, verified) : "-",
+           result->partial ? "  partial" : "");
 }

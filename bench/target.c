@@ -26,6 +26,7 @@
 #define START_MS  20000
 #define STOP_MS   12000 /* longer than an engine may take to close */
 #define KILLED_MS 5000
+#define ENDED_MS  100
 #define HELLO_MAX 65536
 
 /* "serve --listen X --memory N --json", the settings, NULL. */
@@ -58,6 +59,8 @@ static void become_target(int out, pid_t parent, const char *const arguments[])
 {
     /* The parent ignores it, and what is ignored stays so across exec. */
     signal(SIGPIPE, SIG_DFL);
+    /* A terminal sends it to both; the benchmark ends its target itself. */
+    signal(SIGINT, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent)
         _exit(FERRY_EXIT_ENVIRONMENT);
     if (dup2(out, STDOUT_FILENO) < 0)
@@ -142,29 +145,46 @@ static void send_signal(const struct ferry_bench_target *target, int number)
     syscall(SYS_pidfd_send_signal, target->pidfd, number, NULL, 0);
 }
 
+/* After it was reaped. True if it had been well. */
+static bool say_end(struct ferry_bench_target *target, int wait_status)
+{
+    bool good = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == FERRY_EXIT_OK;
+
+    if (WIFSIGNALED(wait_status))
+        ferry_cli_say("the target was ended by signal %d", WTERMSIG(wait_status));
+    else if (!good)
+        ferry_cli_say("the target ended with status %d", WEXITSTATUS(wait_status));
+    close(target->pidfd);
+    target->pid = 0;
+    return good;
+}
+
 bool ferry_bench_target_stop(struct ferry_bench_target *target)
 {
     int wait_status = 0;
-    bool good;
 
     if (target->pid == 0)
         return true;
     send_signal(target, SIGTERM);
-    good = reap(target, STOP_MS, &wait_status);
-    if (!good) {
-        ferry_cli_say("the target, process %d, does not end: killed", (int)target->pid);
-        send_signal(target, SIGKILL);
-        reap(target, KILLED_MS, &wait_status);
-    } else if (WIFSIGNALED(wait_status)) {
-        ferry_cli_say("the target was ended by signal %d", WTERMSIG(wait_status));
-        good = false;
-    } else if (WEXITSTATUS(wait_status) != FERRY_EXIT_OK) {
-        ferry_cli_say("the target ended with status %d", WEXITSTATUS(wait_status));
-        good = false;
-    }
+    if (reap(target, STOP_MS, &wait_status))
+        return say_end(target, wait_status);
+    ferry_cli_say("the target, process %d, does not end: killed", (int)target->pid);
+    send_signal(target, SIGKILL);
+    reap(target, KILLED_MS, &wait_status);
     close(target->pidfd);
     target->pid = 0;
-    return good;
+    return false;
+}
+
+bool ferry_bench_target_ended(struct ferry_bench_target *target)
+{
+    int wait_status = 0;
+
+    if (target->pid == 0 || !reap(target, ENDED_MS, &wait_status))
+        return false;
+    if (say_end(target, wait_status))
+        ferry_cli_say("the target has ended");
+    return true;
 }
 
 static bool await_hello(int fd, struct ferry_bench_target *target)

@@ -27,6 +27,10 @@ int ferry_bench_target_start(const struct ferry_cli *cli, uint64_t bytes,
 /* End it, in bounded time. False, after a message, if it had not been well. Idempotent. */
 bool ferry_bench_target_stop(struct ferry_bench_target *target);
 
+/* Whether it has ended by itself, which is said once. Looks for a moment, since news of that is
+ * late. */
+bool ferry_bench_target_ended(struct ferry_bench_target *target);
+
 /* Offer memory, say how to drive it, and wait for SIGTERM or SIGINT. An exit status. */
 int ferry_bench_be_target(const struct ferry_config *config,
                           const struct ferry_bench_options *options);

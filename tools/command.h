@@ -12,6 +12,7 @@ enum ferry_exit {
     FERRY_EXIT_DATA = 1,        /* a transfer or a comparison failed */
     FERRY_EXIT_USAGE = 2,       /* wrong arguments or settings */
     FERRY_EXIT_ENVIRONMENT = 3, /* this host, a peer or a store does not do what is needed */
+    FERRY_EXIT_SIGNAL = 128,    /* and the number of the signal that ended it early */
 };
 
 #define FERRY_EXIT_HELP                                                                            \

@@ -83,8 +83,8 @@ static void check_ends(struct arguments *arguments, struct argp_state *state)
     if ((from == FERRY_PLACE_SEGMENT) == (to == FERRY_PLACE_SEGMENT)) {
         argp_error(
             state,
-            "%s, %s: expected one file and one place in a segment, HOST:PORT/[INDEX][+OFFSET] "
-            "or ferry://" FERRY_PLACE_HELP,
+            "%s, %s: expected one file and one place in a segment, HOST:PORT[/[INDEX][+OFFSET]], "
+            "HOST:PORT/@ADDRESS, ferry://" FERRY_PLACE_HELP,
             arguments->source, arguments->destination);
     }
     arguments->upload = to == FERRY_PLACE_SEGMENT;
@@ -384,7 +384,7 @@ int ferry_cmd_cp(int argc, char **argv)
         .args_doc = "SOURCE DESTINATION",
         .doc = "Copy a file to a segment's memory, or a segment's memory to a file.\v"
                "One of the two is a file, the other a place in a segment:\n\n"
-               "  HOST:PORT/[INDEX][+OFFSET]     in buffer INDEX (default 0)\n"
+               "  HOST:PORT[/[INDEX][+OFFSET]]   in buffer INDEX (default 0)\n"
                "  HOST:PORT/@ADDRESS             at an address of the peer\n"
                "  ferry://NAME/...               the same, for any segment name\n\n"
                "A file that is written gets its name when it is complete; nothing partial stays "

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include <ferry/ferry.h>
 
@@ -129,6 +130,8 @@ int main(int argc, char **argv)
     struct arguments arguments = {0};
     char name[64];
 
+    /* One that was started as /proc/self/exe is called "exe" in lists of processes. */
+    prctl(PR_SET_NAME, "ferry");
     /* argp's remark on long options says what each option shows anyway. */
     setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     argp_err_exit_status = FERRY_EXIT_USAGE;

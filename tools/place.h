@@ -15,7 +15,7 @@
 
 #include <ferry/ferry.h>
 
-#define FERRY_PLACE_HELP "NAME/[INDEX][+OFFSET] or NAME/@ADDRESS"
+#define FERRY_PLACE_HELP "NAME[/[INDEX][+OFFSET]] or ferry://NAME/@ADDRESS"
 
 struct ferry_place {
     char name[512];

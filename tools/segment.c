@@ -4,6 +4,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,64 @@ static struct json_object *member(struct json_object *object, const char *key)
     return value;
 }
 
+/* What a peer says goes to a terminal: no control bytes. Members that are no text give "?". */
+static const char *text_member(struct json_object *object, const char *key, char *buf, size_t size)
+{
+    struct json_object *value = member(object, key);
+
+    snprintf(buf, size, "%s",
+             json_object_is_type(value, json_type_string) ? json_object_get_string(value) : "?");
+    for (char *at = buf; *at != '\0'; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    }
+    return buf;
+}
+
+static void print_endpoints(struct json_object *attribute)
+{
+    struct json_object *endpoints = member(attribute, "endpoints");
+    size_t count = json_object_is_type(endpoints, json_type_array)
+                       ? json_object_array_length(endpoints)
+                       : 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct json_object *endpoint = json_object_array_get_idx(endpoints, i);
+        char host[256];
+        bool v6 = strchr(text_member(endpoint, "host", host, sizeof(host)), ':') != NULL;
+
+        printf("%s%s%s%s:%" PRId64, i > 0 ? ", " : "", v6 ? "[" : "", host, v6 ? "]" : "",
+               json_object_get_int64(member(endpoint, "port")));
+    }
+    if (count == 0)
+        printf("no address");
+}
+
+/* Name, addresses, limit and version of one transport; --json has all of it. */
+static void print_transport(int64_t id, struct json_object *attribute)
+{
+    static const char published[] = "tent_"; /* the wire's name of hp_tcp is tent_hp_tcp */
+    struct json_object *limit = member(attribute, "max_transfer_bytes");
+    struct json_object *version = member(attribute, "version");
+    char protocol[64];
+    char size[FERRY_CLI_TEXT_SIZE];
+    const char *name = text_member(attribute, "protocol", protocol, sizeof(protocol));
+
+    if (strncmp(name, published, sizeof(published) - 1) == 0)
+        name += sizeof(published) - 1;
+    if (strcmp(name, "?") == 0)
+        printf("transport number %" PRId64 "  ", id);
+    else
+        printf("transport %-8s  ", name);
+    print_endpoints(attribute);
+    if (json_object_is_type(limit, json_type_int))
+        printf("  at most %s a request", ferry_cli_size(json_object_get_uint64(limit), size));
+    if (json_object_is_type(version, json_type_int))
+        printf("  version %" PRId64 "%s", json_object_get_int64(version),
+               member(attribute, "ferry") != NULL ? ", ferry" : "");
+    printf("\n");
+}
+
 /* Transports are published as pairs of a number and JSON text. */
 static void print_transports(struct json_object *document)
 {
@@ -74,12 +133,13 @@ static void print_transports(struct json_object *document)
 
     for (size_t i = 0; i < count; i++) {
         struct json_object *pair = json_object_array_get_idx(pairs, i);
-        struct json_object *text = json_object_is_type(pair, json_type_array)
-                                       ? json_object_array_get_idx(pair, 1)
-                                       : NULL;
+        struct json_object *attribute;
 
-        if (text != NULL)
-            printf("transport %s\n", json_object_get_string(text));
+        if (!json_object_is_type(pair, json_type_array) || json_object_array_length(pair) != 2)
+            continue;
+        attribute = json_tokener_parse(json_object_get_string(json_object_array_get_idx(pair, 1)));
+        print_transport(json_object_get_int64(json_object_array_get_idx(pair, 0)), attribute);
+        json_object_put(attribute);
     }
 }
 

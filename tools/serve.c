@@ -7,13 +7,16 @@
  * then give the memory of loaded files back.
  */
 #include <argp.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -276,6 +279,50 @@ static int announce(struct ferry_engine *engine, const struct arguments *argumen
     return FERRY_EXIT_OK;
 }
 
+/* Open descriptors now; UINT64_MAX if there is none left to count them with. */
+static uint64_t count_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    uint64_t count = 0;
+    struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        count += entry->d_name[0] != '.';
+    if (dir == NULL)
+        return errno == EMFILE ? UINT64_MAX : 0;
+    closedir(dir);
+    return count - 1; /* the one that counted */
+}
+
+/*
+ * A listener without a descriptor left accepts nobody and says nothing: peers see a connection that
+ * is never answered. One peer needs its data connections, one for control, and one spare.
+ */
+static bool can_accept(const struct ferry_config *config)
+{
+    struct rlimit limit;
+    char text[32] = "";
+    uint64_t used = count_descriptors();
+    uint64_t needed;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || used == 0)
+        return true;
+    if (ferry_config_get(config, "transports.hp_tcp.connections_per_peer", text, sizeof(text)) !=
+            FERRY_OK ||
+        !ferry_cli_parse_u64(text, &needed))
+        needed = 4;
+    needed += 2;
+    if (used == UINT64_MAX)
+        used = limit.rlim_cur;
+    if (limit.rlim_cur >= used && limit.rlim_cur - used >= needed)
+        return true;
+    ferry_cli_say("cannot serve: the open-file limit is %" PRIu64 ", of which %" PRIu64
+                  " are in use, and one peer needs %" PRIu64
+                  ": raise it with ulimit -n, to 4096 say, or LimitNOFILE= of the service",
+                  (uint64_t)limit.rlim_cur, used, needed);
+    return false;
+}
+
 static int serve(const struct ferry_config *config, struct arguments *arguments,
                  const sigset_t *ends)
 {
@@ -285,6 +332,8 @@ static int serve(const struct ferry_config *config, struct arguments *arguments,
     if (engine == NULL)
         return exit_status;
     exit_status = offer(engine, arguments);
+    if (exit_status == FERRY_EXIT_OK && !can_accept(config))
+        exit_status = FERRY_EXIT_ENVIRONMENT;
     if (exit_status == FERRY_EXIT_OK)
         exit_status = announce(engine, arguments);
     while (exit_status == FERRY_EXIT_OK && sigwaitinfo(ends, NULL) < 0) {

@@ -117,6 +117,25 @@ def test_serve_says_when_the_port_is_taken(ferry, serve):
     assert server.name.rsplit(":", 1)[1] in err
 
 
+@pytest.mark.parametrize("limit", range(13, 21))
+def test_serve_does_not_start_without_descriptors_for_a_peer(ferry, limit):
+    """It listened, printed its name, and could not accept anybody."""
+    status, out, err = harness.run([ferry, "serve", "--memory", "1MiB"], 20,
+                                   prefix=["prlimit", "--nofile=%d" % limit, "--"])
+    assert status == harness.ENVIRONMENT, (status, out, err)
+    assert "limit is %d" % limit in err and "ulimit -n" in err, err
+    assert out == ""
+
+
+def test_segment_show_is_read_by_people(ferry, serve):
+    server = serve(memory=("4MiB",))
+    status, out, err = harness.run([ferry, "segment", "show", server.name], 10)
+    assert status == 0, err
+    line = next(line for line in out.splitlines() if line.startswith("transport "))
+    assert "hp_tcp" in line and "%s:%d" % server.data_endpoint() in line and "1 GiB" in line
+    assert "{" not in out
+
+
 def test_segment_show_prints_what_is_published(ferry, serve):
     server = serve(memory=("4MiB",))
     status, out, err = harness.run([ferry, "segment", "show", server.name, "--json"], 10)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes, both reactors, every byte compared; and a check that sees damage."""
+import os
+import signal
+import time
+
 import pytest
 
 import harness
@@ -45,6 +49,68 @@ def test_bench_brings_its_own_target(ferry):
     got = harness.bench(ferry, "--op", "read", "--block", 65536, "--duration", 0.3, "--check")
     assert len(got) == 1 and got[0]["errors"] == 0
     check_record(got[0])
+
+
+@pytest.mark.parametrize("name", ["loop", "fault", "nonsense"])
+def test_transports_that_reach_no_other_process_are_refused_at_once(ferry, name):
+    status, out, err = harness.run([ferry, "bench", "--transport", name], 10)
+    assert status == harness.USAGE and out == ""
+    listed = err.splitlines()[0].rsplit(":", 1)[1]
+    assert name in err and "hp_tcp" in listed and "loop" not in listed and "fault" not in listed, err
+
+
+def own_target(process):
+    """The pid of the target process that a benchmark has started."""
+    def children():
+        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="ascii") as f:
+            return f.read().split()
+    return int(harness.wait_until(children, 20, "the benchmark has started its target")[0])
+
+
+def comm(pid):
+    with open("/proc/%d/comm" % pid, encoding="utf-8") as f:
+        return f.read().strip()
+
+
+def measuring(process):
+    """True once the threads of load run; the window begins within milliseconds then."""
+    for task in os.listdir("/proc/%d/task" % process.pid):
+        try:
+            with open("/proc/%d/task/%s/comm" % (process.pid, task), encoding="utf-8") as f:
+                if f.read().startswith("bench-"):
+                    return True
+        except FileNotFoundError:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_benchmark_with_the_row_so_far(ferry, start, number):
+    process = start([ferry, "bench", "--json", "--op", "read", "--block", "4096..65536", "--warmup", "0",
+                     "--duration", "3600"])
+    target = own_target(process)
+    harness.wait_until(lambda: comm(target) == "ferry", 20, "the target is called ferry")
+    harness.wait_until(lambda: measuring(process), 20, "it measures")
+    time.sleep(0.3)  # some of the window has to pass; how much does not matter
+    process.signal(number)
+    status, out, err = process.finish(30)
+    assert status == 128 + number, (status, err)
+    record, = harness.records(out)
+    check_record(record)
+    assert record["partial"] is True and record["errors"] == 0 and 0 < record["seconds"] < 3600
+    assert not os.path.exists("/proc/%d" % target)
+
+
+def test_the_death_of_the_target_is_said_before_what_comes_of_it(ferry, start):
+    process = start([ferry, "bench", "--op", "read", "--block", "65536", "--duration", "3600"])
+    target = own_target(process)
+    harness.wait_until(lambda: measuring(process), 20, "it measures")
+    os.kill(target, signal.SIGKILL)
+    status, _, err = process.finish(30)
+    assert status == harness.DATA, err
+    lines = [line for line in err.splitlines() if line.startswith("ferry: ")]
+    assert "ended by signal 9" in lines[0], err
+    assert "errors" in lines[-1], err
 
 
 def test_batches_and_threads(ferry, serve):
