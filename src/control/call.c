@@ -93,6 +93,11 @@ static size_t on_body(char *bytes, size_t one, size_t len, void *arg)
     struct ferry_http_work *work = arg;
 
     (void)one;
+    if (work->call->data != NULL && work->proving != FERRY_HTTP_ASKS_CHALLENGE) {
+        work->reply_status = work->call->data(work->call, bytes, len);
+        work->refused_by_owner = work->reply_status != FERRY_OK;
+        return work->refused_by_owner ? CURL_WRITEFUNC_ERROR : len;
+    }
     if (len > work->call->reply_max - work->reply_len)
         work->reply_status = FERRY_ERR_TOO_LARGE;
     else if (!reserve_reply(work, work->reply_len + len + 1))
@@ -177,6 +182,14 @@ static bool set_request(struct ferry_http_work *work)
     if (work->proving == FERRY_HTTP_PROVES_KEY)
         ok = ok && ferry_http_proof_add_header(work, &work->headers);
 
+    if (call->authorization != NULL) {
+        char line[FERRY_HTTP_AUTHORIZATION_MAX + sizeof("Authorization: ")];
+
+        ok = ok &&
+             snprintf(line, sizeof(line), "Authorization: %s", call->authorization) <
+                 (int)sizeof(line) &&
+             add_line(&work->headers, line);
+    }
     if (has_body) {
         ok = ok && add_line(&work->headers, "Content-Type: application/json") &&
              curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
@@ -188,6 +201,25 @@ static bool set_request(struct ferry_http_work *work)
     return ok &&
            curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method_names[call->method]) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HTTPHEADER, work->headers) == CURLE_OK;
+}
+
+static bool set_file(CURL *easy, CURLoption option, const char *path)
+{
+    return path == NULL || path[0] == '\0' || curl_easy_setopt(easy, option, path) == CURLE_OK;
+}
+
+/* Who the server is, is always checked: libcurl's default, said again because it must stay. */
+static bool set_tls(struct ferry_http_work *work)
+{
+    const struct ferry_http_tls *tls = work->call->tls;
+    CURL *easy = work->easy;
+
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    return tls == NULL || (set_file(easy, CURLOPT_CAINFO, tls->ca_file) &&
+                           set_file(easy, CURLOPT_SSLCERT, tls->cert_file) &&
+                           set_file(easy, CURLOPT_SSLKEY, tls->key_file));
 }
 
 /*
@@ -257,7 +289,7 @@ static bool set_first_request(struct ferry_http_work *work)
 static void start_talking(struct ferry_http_work *work)
 {
     work->easy = curl_easy_init();
-    if (work->easy == NULL || !set_connection(work) || !set_first_request(work) ||
+    if (work->easy == NULL || !set_connection(work) || !set_tls(work) || !set_first_request(work) ||
         curl_multi_add_handle(work->multi, work->easy) != CURLM_OK) {
         ferry_http_work_abort(work, FERRY_ERR_NO_MEMORY, "no memory for the request");
         return;
@@ -364,6 +396,8 @@ static void fail_talk(struct ferry_http_work *work, CURLcode result)
     ferry_http_work_begin_error(work, &text);
     if (work->headers_too_large) {
         ferry_text_addf(&text, "reply headers of more than %u bytes", FERRY_HTTP_HEADERS_MAX);
+    } else if (work->refused_by_owner) {
+        ferry_text_add(&text, ferry_last_error_text());
     } else if (status == FERRY_ERR_TOO_LARGE) {
         ferry_text_addf(&text, "a reply of more than %zu bytes", work->call->reply_max);
     } else if (status == FERRY_ERR_NO_MEMORY) {

@@ -61,6 +61,7 @@ struct ferry_http_work {
     size_t header_bytes;
     enum ferry_status reply_status; /* why a callback stopped libcurl */
     bool headers_too_large;
+    bool refused_by_owner; /* call->data() did not want it */
     /* with a key */
     enum ferry_http_proving proving;
     CURLU *challenge_url;

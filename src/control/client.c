@@ -41,7 +41,9 @@ struct ferry_http_client {
     /* control thread only */
     struct ferry_list finished; /* nothing to do but done() */
     struct ferry_list waiting;
-    uint64_t waiting_due_ns; /* no waiting call has an earlier deadline */
+    uint64_t waiting_due_ns;    /* no waiting call has an earlier deadline */
+    struct ferry_list sleeping; /* nothing to do but done(), at the deadline */
+    uint64_t sleeping_due_ns;
     struct ferry_list running;
     uint32_t running_count;
     struct curl_waitfd fds[FERRY_HTTP_RUNNING_MAX * FERRY_RESOLVE_ADDRS_MAX];
@@ -72,12 +74,15 @@ static bool take_inbox(struct ferry_http_client *client)
             ferry_list_push_back(&client->finished, link);
             continue;
         }
-        ferry_list_push_back(&client->waiting, link);
         /* The request to abort may have been looked for before the call could be seen. */
         if (atomic_load(&call->abort_asked))
             atomic_store(&client->abort_pending, true);
-        if (call->deadline_ns < client->waiting_due_ns)
-            client->waiting_due_ns = call->deadline_ns;
+
+        uint64_t *due_ns = call->sleeping ? &client->sleeping_due_ns : &client->waiting_due_ns;
+
+        ferry_list_push_back(call->sleeping ? &client->sleeping : &client->waiting, link);
+        if (call->deadline_ns < *due_ns)
+            *due_ns = call->deadline_ns;
     }
 
     bool closing = client->closing;
@@ -97,26 +102,34 @@ static void end_finished(struct ferry_http_client *client)
     }
 }
 
-static void expire_waiting(struct ferry_http_client *client, uint64_t now_ns)
+/* End those of a list whose time has come. No call of the list is due before *due_ns. */
+static void expire(struct ferry_list *head, uint64_t *list_due_ns, uint64_t now_ns,
+                   const char *reason)
 {
-    struct ferry_list *link = client->waiting.next;
+    struct ferry_list *link = head->next;
     uint64_t due_ns = FERRY_NEVER_NS;
 
-    if (now_ns < client->waiting_due_ns)
+    if (now_ns < *list_due_ns)
         return;
-    while (link != &client->waiting) {
+    while (link != head) {
         struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
 
         link = link->next;
         if (call->deadline_ns <= now_ns) {
             ferry_list_remove(&call->link);
-            ferry_http_call_end(call, FERRY_ERR_TIMED_OUT,
-                                "waited for other calls until its deadline");
+            ferry_http_call_end(call, FERRY_ERR_TIMED_OUT, reason);
         } else if (call->deadline_ns < due_ns) {
             due_ns = call->deadline_ns;
         }
     }
-    client->waiting_due_ns = due_ns;
+    *list_due_ns = due_ns;
+}
+
+static void expire_all(struct ferry_http_client *client, uint64_t now_ns)
+{
+    expire(&client->waiting, &client->waiting_due_ns, now_ns,
+           "waited for other calls until its deadline");
+    expire(&client->sleeping, &client->sleeping_due_ns, now_ns, "slept until its deadline");
 }
 
 static void admit(struct ferry_http_client *client)
@@ -147,14 +160,10 @@ static void retire(struct ferry_http_client *client, struct ferry_http_work *wor
     ferry_http_work_finish(work);
 }
 
-/* Both lists are looked through; aborts are for closing and rare. */
-static void end_aborted(struct ferry_http_client *client)
+/* Of calls that nothing was done for yet. */
+static void end_aborted_of(struct ferry_list *head)
 {
-    struct ferry_list *link;
-
-    if (!atomic_exchange(&client->abort_pending, false))
-        return;
-    for (link = client->waiting.next; link != &client->waiting;) {
+    for (struct ferry_list *link = head->next; link != head;) {
         struct ferry_http_call *call = FERRY_CONTAINER_OF(link, struct ferry_http_call, link);
 
         link = link->next;
@@ -163,6 +172,17 @@ static void end_aborted(struct ferry_http_client *client)
             ferry_http_call_end(call, FERRY_ERR_CLOSING, "was given up by its owner");
         }
     }
+}
+
+/* All lists are looked through; aborts are for closing and rare. */
+static void end_aborted(struct ferry_http_client *client)
+{
+    struct ferry_list *link;
+
+    if (!atomic_exchange(&client->abort_pending, false))
+        return;
+    end_aborted_of(&client->waiting);
+    end_aborted_of(&client->sleeping);
     for (link = client->running.next; link != &client->running;) {
         struct ferry_http_work *work = FERRY_CONTAINER_OF(link, struct ferry_http_work, link);
 
@@ -227,6 +247,9 @@ static void sleep_until_due(struct ferry_http_client *client)
     uint64_t due_ns = ferry_list_empty(&client->waiting) ? FERRY_NEVER_NS : client->waiting_due_ns;
     unsigned fd_count = 0;
 
+    if (!ferry_list_empty(&client->sleeping) && client->sleeping_due_ns < due_ns)
+        due_ns = client->sleeping_due_ns;
+
     for (struct ferry_list *link = client->running.next; link != &client->running;
          link = link->next) {
         struct ferry_http_work *work = FERRY_CONTAINER_OF(link, struct ferry_http_work, link);
@@ -256,12 +279,14 @@ static void end_all(struct ferry_http_client *client)
             ferry_http_work_abort(work, FERRY_ERR_CLOSING, "the engine is closing");
             retire(client, work);
         }
-        while ((link = ferry_list_pop_front(&client->waiting)) != NULL)
+        while ((link = ferry_list_pop_front(&client->waiting)) != NULL ||
+               (link = ferry_list_pop_front(&client->sleeping)) != NULL)
             ferry_http_call_end(FERRY_CONTAINER_OF(link, struct ferry_http_call, link),
                                 FERRY_ERR_CLOSING, "the engine is closing");
         end_finished(client);
         take_inbox(client);
-    } while (!ferry_list_empty(&client->waiting) || !ferry_list_empty(&client->finished));
+    } while (!ferry_list_empty(&client->waiting) || !ferry_list_empty(&client->sleeping) ||
+             !ferry_list_empty(&client->finished));
 }
 
 static void *client_main(void *arg)
@@ -271,7 +296,7 @@ static void *client_main(void *arg)
     while (!take_inbox(client)) {
         end_finished(client);
         end_aborted(client);
-        expire_waiting(client, now());
+        expire_all(client, now());
         admit(client);
         step_running(client, now());
         talk(client);
@@ -322,7 +347,9 @@ enum ferry_status ferry_http_client_open(const struct ferry_access_control *acce
     ferry_list_init(&client->finished);
     ferry_list_init(&client->waiting);
     ferry_list_init(&client->running);
+    ferry_list_init(&client->sleeping);
     client->waiting_due_ns = FERRY_NEVER_NS;
+    client->sleeping_due_ns = FERRY_NEVER_NS;
     client->multi = curl_multi_init();
     if (client->multi == NULL)
         status = ferry_fail(FERRY_ERR_LIMIT, "http client: no memory or no descriptor for libcurl");
@@ -383,6 +410,16 @@ void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_htt
     call->status = FERRY_OK;
     call->error[0] = '\0';
     call->finished = false;
+    call->sleeping = false;
+    queue(client, call);
+}
+
+void ferry_http_client_sleep(struct ferry_http_client *client, struct ferry_http_call *call)
+{
+    FERRY_ASSERT(call->deadline_ns != FERRY_NEVER_NS);
+    call->method = FERRY_HTTP_GET;
+    call->finished = false;
+    call->sleeping = true;
     queue(client, call);
 }
 
@@ -391,6 +428,7 @@ void ferry_http_client_finish(struct ferry_http_client *client, struct ferry_htt
 {
     call->status = status;
     call->finished = true;
+    call->sleeping = false;
     queue(client, call);
 }
 

@@ -33,9 +33,11 @@ struct ferry_http_call;
 /* One address gets this long to accept a connection; the next one is tried meanwhile. */
 #define FERRY_HTTP_CONNECT_NS (2 * FERRY_NS_PER_S)
 /* Bytes of reply headers. */
-#define FERRY_HTTP_HEADERS_MAX   (64u << 10)
-#define FERRY_HTTP_ERROR_SIZE    512
-#define FERRY_HTTP_REPLY_MAX_MAX (1u << 30)
+#define FERRY_HTTP_HEADERS_MAX (64u << 10)
+#define FERRY_HTTP_ERROR_SIZE  512
+/* Bytes of an Authorization header. */
+#define FERRY_HTTP_AUTHORIZATION_MAX 4096
+#define FERRY_HTTP_REPLY_MAX_MAX     (1u << 30)
 
 enum ferry_http_method {
     FERRY_HTTP_GET = 0,
@@ -52,6 +54,19 @@ enum ferry_http_party {
 };
 
 typedef void ferry_http_done_fn(struct ferry_http_call *call);
+/*
+ * A part of the reply's body, on the control thread. Not FERRY_OK: the call ends with that status
+ * and with the thread's error text. Must not submit, finish, sleep or abort.
+ */
+typedef enum ferry_status ferry_http_data_fn(struct ferry_http_call *call, const char *bytes,
+                                             size_t len);
+
+/* How a server of https proves itself, and how we do. "" or NULL is none. */
+struct ferry_http_tls {
+    const char *ca_file;   /* PEM; none: the system's authorities */
+    const char *cert_file; /* PEM, our own */
+    const char *key_file;  /* PEM, of our certificate */
+};
 
 /* In the caller's memory from submit until done() is called; done() may free it. */
 struct ferry_http_call {
@@ -60,6 +75,9 @@ struct ferry_http_call {
     const char *url;  /* http or https; valid until done */
     const char *body; /* PUT, POST: application/json; valid until done */
     size_t body_len;
+    const char *authorization; /* at most ..._AUTHORIZATION_MAX bytes, or NULL; valid until done */
+    const struct ferry_http_tls *tls; /* NULL is all none; valid until done */
+    ferry_http_data_fn *data;         /* NULL: the reply is collected; else it is not */
     size_t reply_max; /* bytes, at most FERRY_HTTP_REPLY_MAX_MAX; a longer reply: ERR_TOO_LARGE */
     uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC, never "none" */
     ferry_http_done_fn *done;
@@ -67,8 +85,9 @@ struct ferry_http_call {
     /*
      * Result. FERRY_OK: a whole reply of any HTTP status came. ERR_INVALID: the URL. ERR_PEER_GONE:
      * no such host, nobody accepts, or the connection broke. ERR_TIMED_OUT, ERR_TOO_LARGE,
-     * ERR_PROTOCOL (no HTTP), ERR_LIMIT (descriptors), ERR_NO_MEMORY, ERR_CLOSING, ERR_FORKED.
-     * ERR_REFUSED: the peer does not accept our proof of the key, or does not prove it to us.
+     * ERR_PROTOCOL (no HTTP, no TLS, or not the server that its certificate says), ERR_LIMIT
+     * (descriptors), ERR_NO_MEMORY, ERR_CLOSING, ERR_FORKED; what data() returned. ERR_REFUSED: the
+     * peer does not accept our proof of the key, or does not prove it to us.
      */
     enum ferry_status status;
     long http_status;
@@ -79,6 +98,7 @@ struct ferry_http_call {
     struct ferry_list link;
     _Atomic bool abort_asked;
     bool finished;
+    bool sleeping;
 };
 
 /*
@@ -107,6 +127,12 @@ void ferry_http_client_submit(struct ferry_http_client *client, struct ferry_htt
  */
 void ferry_http_client_finish(struct ferry_http_client *client, struct ferry_http_call *call,
                               enum ferry_status status);
+
+/*
+ * As submit, but nothing is sent: done() runs on the control thread at call->deadline_ns with
+ * ERR_TIMED_OUT, or earlier with ERR_CLOSING after an abort. For whoever waits before the next try.
+ */
+void ferry_http_client_sleep(struct ferry_http_client *client, struct ferry_http_call *call);
 
 /*
  * Ask that a submitted call ends soon, with ERR_CLOSING unless it ends by itself first. Any thread.
