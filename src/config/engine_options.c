@@ -14,7 +14,7 @@ static const char *const log_formats[] = {"text", "json", NULL}; /* enum ferry_l
 static const char *const reactors[] = {"auto", "uring", "epoll",
                                        NULL}; /* enum ferry_reactor_kind */
 static const char *const waits[] = {"adaptive", "sleep", "spin", NULL}; /* enum ferry_wait_mode */
-static const char *const stores[] = {"p2p", "peer", "http", NULL};
+static const char *const stores[] = {"p2p", "peer", "http", "etcd", NULL};
 
 #define PUBLISHED(key)                                                                             \
     {                                                                                              \
@@ -33,11 +33,13 @@ static const struct ferry_option options[] = {
      .default_value = "p2p",
      .choices = stores,
      .help = "where segments are published: p2p (also called peer) asks the peer itself and needs "
-             "no server, http is a key-value store behind metadata_servers"},
+             "no server, http is a key-value store behind metadata_servers, etcd is a cluster of "
+             "etcd v3"},
     {.name = "metadata_servers",
      .type = FERRY_OPTION_STRING,
      .max = 1024,
-     .help = "URL of the metadata store; unused with p2p"},
+     .help = "http: the URL of the store. etcd: its endpoints, URLs or HOST:PORT, separated by "
+             "commas. Unused with p2p"},
     {.name = "metadata_timeout_ms",
      .type = FERRY_OPTION_UINT,
      .default_value = "3000",
@@ -45,6 +47,43 @@ static const struct ferry_option options[] = {
      .max = 3600000,
      .unit = "ms",
      .help = "bound of one request to the metadata store"},
+    {.name = "metadata_cluster",
+     .type = FERRY_OPTION_STRING,
+     .max = 64,
+     .help = "fleet inside a shared store: its keys begin with mooncake/, this name and a slash"},
+    {.name = "metadata_lease_s",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "10",
+     .min = 2,
+     .max = 86400,
+     .unit = "s",
+     .help = "etcd: how long the entry of an engine that died stays in the store"},
+    {.name = "metadata_user",
+     .type = FERRY_OPTION_STRING,
+     .max = 255,
+     .help = "etcd: user to authenticate as; empty is nobody"},
+    {.name = "metadata_password",
+     .type = FERRY_OPTION_SECRET,
+     .max = 255,
+     .help = "etcd: password of metadata_user"},
+    {.name = "metadata_ca_file",
+     .type = FERRY_OPTION_STRING,
+     .max = 4095,
+     .help = "https: file with the authorities that may sign the store's certificate, PEM; empty is "
+             "the system's"},
+    {.name = "metadata_cert_file",
+     .type = FERRY_OPTION_STRING,
+     .max = 4095,
+     .help = "https: file with our own certificate for the store, PEM"},
+    {.name = "metadata_key_file",
+     .type = FERRY_OPTION_STRING,
+     .max = 4095,
+     .help = "https: file with the key of metadata_cert_file, PEM"},
+    {.name = "host_name",
+     .type = FERRY_OPTION_STRING,
+     .max = 1024,
+     .help = "names of this host in the path maps of file segments, separated by commas; the first "
+             "one is written, all are looked up. Empty is the system's host name"},
     {.name = "rpc_server_hostname",
      .type = FERRY_OPTION_STRING,
      .max = 255,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HTTP store: a key-value server behind one URL, metadata_servers. The key of a segment is
- * "mooncake/tent/" and its name, percent-escaped, in the query: GET, PUT and DELETE on
- * <url>?key=<key>. Fleets that mix ferry and the reference share one such server.
+ * The HTTP store: a key-value server behind one URL, metadata_servers. The key of a segment (see
+ * stores.h) stands percent-escaped in the query: GET, PUT and DELETE on <url>?key=<key>. Fleets
+ * that mix ferry and the reference share one such server.
  *
  * Nothing is written outside the prefix. The server has no expiry: an engine that is killed leaves
- * its entry behind.
+ * its entry behind. It does not compare and does not list: two who change one entry at once lose
+ * one of the changes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,6 @@
 #include "config/option.h"
 #include "metadata/stores.h"
 
-#define KEY_PREFIX     "mooncake/tent/"
 #define SERVER_URL_MAX 1024
 
 struct http_store {
@@ -24,11 +24,12 @@ struct http_store {
     const struct ferry_clock *clock;
     uint64_t timeout_ns;
     char server[SERVER_URL_MAX + 1];
+    char cluster[FERRY_STORE_CLUSTER_MAX + 1];
+    struct ferry_http_tls tls;
 };
 
 /* Every byte of the key may take three; and the server's URL must still fit. */
-_Static_assert(SERVER_URL_MAX + sizeof("?key=") + 3 * (sizeof(KEY_PREFIX) + FERRY_STORE_NAME_MAX) <
-                   FERRY_STORE_URL_SIZE,
+_Static_assert(SERVER_URL_MAX + sizeof("?key=") + 3 * FERRY_STORE_KEY_SIZE < FERRY_STORE_URL_SIZE,
                "the longest URL fits");
 
 /* RFC 3986, section 2.3; without the locale's opinion. */
@@ -59,7 +60,7 @@ static char *add_escaped(char *at, const char *text)
 
 static void judge_refusal(struct ferry_store_request *request)
 {
-    static const char *const verbs[] = {"give", "take", "delete"};
+    static const char *const verbs[] = {"give", "take", "delete", "list"};
     long code = request->call.http_status;
 
     if (request->verb == FERRY_STORE_PUT && code == 413)
@@ -112,16 +113,26 @@ static void http_submit(struct ferry_store *base, struct ferry_store_request *re
     };
     struct http_store *store = FERRY_CONTAINER_OF(base, struct http_store, http.base);
     uint64_t limit_ns = ferry_deadline_ns(ferry_now_ns(store->clock), store->timeout_ns);
+    char key[FERRY_STORE_KEY_SIZE];
     int len;
 
+    if (request->verb == FERRY_STORE_LIST || request->expect != FERRY_STORE_ANYTHING) {
+        ferry_http_store_answer(&store->http, request, FERRY_ERR_UNSUPPORTED,
+                                request->verb == FERRY_STORE_LIST
+                                    ? "the http store cannot list its entries"
+                                    : "the http store cannot compare before it writes");
+        return;
+    }
     if (!ferry_store_name_check(request->name)) {
         ferry_http_store_answer(&store->http, request, FERRY_ERR_INVALID, ferry_last_error_text());
         return;
     }
     len = snprintf(request->url, sizeof(request->url), "%s?key=", store->server);
-    add_escaped(add_escaped(request->url + len, KEY_PREFIX), request->name);
+    ferry_store_key(store->cluster, request->name, key);
+    add_escaped(request->url + len, key);
     request->call.method = methods[request->verb];
     request->call.url = request->url;
+    request->call.tls = &store->tls;
     request->call.body = request->verb == FERRY_STORE_PUT ? request->text : NULL;
     request->call.body_len = request->verb == FERRY_STORE_PUT ? request->text_len : 0;
     request->call.deadline_ns = request->deadline_ns < limit_ns ? request->deadline_ns : limit_ns;
@@ -158,8 +169,11 @@ static enum ferry_status http_open(const struct ferry_store_env *env,
                                    struct ferry_store **store_out)
 {
     const char *server = ferry_config_string(env->config, "metadata_servers");
+    char cluster[FERRY_STORE_CLUSTER_MAX + 1];
     enum ferry_status status = check_server(server);
 
+    if (status == FERRY_OK)
+        status = ferry_store_cluster(env->config, cluster);
     if (status != FERRY_OK)
         return status;
 
@@ -172,6 +186,8 @@ static enum ferry_status http_open(const struct ferry_store_env *env,
     store->clock = env->clock;
     store->timeout_ns = ferry_config_u64(env->config, "metadata_timeout_ms") * FERRY_NS_PER_MS;
     strcpy(store->server, server);
+    strcpy(store->cluster, cluster);
+    store->tls = ferry_store_tls(env->config);
     *store_out = &store->http.base;
     return FERRY_OK;
 }

@@ -13,7 +13,9 @@
 
 #include "base/assert.h"
 #include "base/error.h"
+#include "config/option.h"
 #include "metadata/document.h"
+#include "metadata/file_document.h"
 #include "metadata/stores.h"
 
 void ferry_http_store_init(struct ferry_http_store *store, const struct ferry_store_env *env,
@@ -133,4 +135,39 @@ bool ferry_store_name_check(const char *name)
         return false;
     }
     return true;
+}
+
+enum ferry_status ferry_store_cluster(const struct ferry_config *config,
+                                      char cluster_out[FERRY_STORE_CLUSTER_MAX + 1])
+{
+    const char *cluster = ferry_config_string(config, "metadata_cluster");
+
+    if (strlen(cluster) > FERRY_STORE_CLUSTER_MAX || strchr(cluster, '/') != NULL ||
+        (cluster[0] != '\0' && !ferry_store_name_check(cluster)))
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "metadata_cluster \"%.100s\": expected at most %d bytes without / and "
+                          "control characters",
+                          cluster, FERRY_STORE_CLUSTER_MAX);
+    strcpy(cluster_out, cluster);
+    return FERRY_OK;
+}
+
+void ferry_store_key(const char *cluster, const char *name, char key_out[FERRY_STORE_KEY_SIZE])
+{
+    static const char file[] = FERRY_FILE_SEGMENT_PREFIX;
+    bool is_file = strncmp(name, file, sizeof(file) - 1) == 0;
+    int len = snprintf(key_out, FERRY_STORE_KEY_SIZE, "mooncake/%s%s%s%s", cluster,
+                       cluster[0] != '\0' ? "/" : "", is_file ? "" : "tent/", name);
+
+    FERRY_ASSERT(len > 0);
+    FERRY_ASSERT((size_t)len < FERRY_STORE_KEY_SIZE);
+}
+
+struct ferry_http_tls ferry_store_tls(const struct ferry_config *config)
+{
+    return (struct ferry_http_tls){
+        .ca_file = ferry_config_string(config, "metadata_ca_file"),
+        .cert_file = ferry_config_string(config, "metadata_cert_file"),
+        .key_file = ferry_config_string(config, "metadata_key_file"),
+    };
 }

@@ -44,6 +44,12 @@ static void peer_submit(struct ferry_store *base, struct ferry_store_request *re
     struct ferry_hostport place;
     char authority[FERRY_HOSTPORT_SIZE];
 
+    if (request->verb == FERRY_STORE_LIST || request->expect != FERRY_STORE_ANYTHING) {
+        ferry_http_store_answer(&store->http, request, FERRY_ERR_UNSUPPORTED,
+                                "without a metadata store (metadata_type p2p) nothing is listed or "
+                                "kept anywhere");
+        return;
+    }
     if (request->verb != FERRY_STORE_GET) {
         ferry_http_store_answer(&store->http, request, FERRY_OK, "");
         return;

@@ -21,6 +21,7 @@ static const struct {
     {"peer", &ferry_store_peer},
     {"p2p", &ferry_store_peer},
     {"http", &ferry_store_http},
+    {"etcd", &ferry_store_etcd},
 };
 
 enum ferry_status ferry_store_open(const struct ferry_store_env *env,
@@ -37,6 +38,7 @@ enum ferry_status ferry_store_open(const struct ferry_store_env *env,
         FERRY_ASSERT(ops->open != NULL);
         FERRY_ASSERT(ops->close != NULL);
         FERRY_ASSERT(ops->submit != NULL);
+        FERRY_ASSERT((ops->watch != NULL) == (ops->unwatch != NULL));
 
         enum ferry_status status = ops->open(env, &store);
 
@@ -48,7 +50,8 @@ enum ferry_status ferry_store_open(const struct ferry_store_env *env,
         return FERRY_OK;
     }
     return ferry_fail(FERRY_ERR_CONFIG,
-                      "metadata_type \"%s\": this build has p2p (also called peer) and http", type);
+                      "metadata_type \"%s\": this build has p2p (also called peer), http and etcd",
+                      type);
 }
 
 void ferry_store_close(struct ferry_store *store)
@@ -67,7 +70,24 @@ void ferry_store_submit(struct ferry_store *store, struct ferry_store_request *r
     request->error[0] = '\0';
     request->reply = NULL;
     request->reply_len = 0;
+    request->revision = 0;
     store->ops->submit(store, request);
+}
+
+enum ferry_status ferry_store_watch(struct ferry_store *store, struct ferry_store_watch *watch)
+{
+    FERRY_ASSERT(watch->name != NULL);
+    FERRY_ASSERT(watch->changed != NULL);
+    if (store->ops->watch == NULL)
+        return ferry_fail(FERRY_ERR_UNSUPPORTED, "the store %s tells nobody about changes",
+                          store->ops->name);
+    return store->ops->watch(store, watch);
+}
+
+void ferry_store_unwatch(struct ferry_store *store, struct ferry_store_watch *watch)
+{
+    FERRY_ASSERT(store->ops->unwatch != NULL);
+    store->ops->unwatch(store, watch);
 }
 
 static void call_ended(struct ferry_store_request *request)
@@ -88,8 +108,11 @@ enum ferry_status ferry_store_call(struct ferry_store *store, struct ferry_store
     ferry_store_submit(store, request);
     while (atomic_load(&ended) == 0)
         ferry_futex_wait(&ended, 0, FERRY_NEVER_NS);
-    FERRY_ASSERT((request->reply != NULL) ==
-                 (request->status == FERRY_OK && request->verb == FERRY_STORE_GET));
+    if (request->status == FERRY_OK)
+        FERRY_ASSERT((request->reply != NULL) ==
+                     (request->verb == FERRY_STORE_GET || request->verb == FERRY_STORE_LIST));
+    else
+        FERRY_ASSERT(request->reply == NULL || request->status == FERRY_ERR_EXISTS);
     return request->status == FERRY_OK ? FERRY_OK
                                        : ferry_fail(request->status, "%s", request->error);
 }

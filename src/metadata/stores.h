@@ -14,6 +14,20 @@
 
 extern const struct ferry_store_ops ferry_store_peer;
 extern const struct ferry_store_ops ferry_store_http;
+extern const struct ferry_store_ops ferry_store_etcd;
+
+/* Bytes of metadata_cluster, and of the longest key with its terminator. */
+#define FERRY_STORE_CLUSTER_MAX 64
+#define FERRY_STORE_KEY_SIZE                                                                       \
+    (sizeof("mooncake/") + FERRY_STORE_CLUSTER_MAX + sizeof("/tent/") + FERRY_STORE_NAME_MAX)
+
+/* metadata_cluster. ERR_CONFIG. */
+FERRY_CHECKED enum ferry_status ferry_store_cluster(const struct ferry_config *config,
+                                                    char cluster_out[FERRY_STORE_CLUSTER_MAX + 1]);
+/* "mooncake/[cluster/]tent/NAME", or "mooncake/[cluster/]nvmeof/NAME" for a file segment. */
+void ferry_store_key(const char *cluster, const char *name, char key_out[FERRY_STORE_KEY_SIZE]);
+/* The metadata_*_file settings; the strings are the configuration's. */
+struct ferry_http_tls ferry_store_tls(const struct ferry_config *config);
 
 struct ferry_http_store;
 

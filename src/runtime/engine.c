@@ -28,6 +28,7 @@
 #include "control/client.h"
 #include "control/server.h"
 #include "metadata/document.h"
+#include "metadata/file_document.h"
 #include "runtime/runtime.h"
 #include "topology/topology.h"
 
@@ -251,6 +252,12 @@ static enum ferry_status choose_name(struct ferry_engine *engine)
                               "metadata_type p2p the name is the control address",
                               given);
         snprintf(engine->name, sizeof(engine->name), "%s", engine->control_address);
+    } else if (strncmp(given, FERRY_FILE_SEGMENT_PREFIX, sizeof(FERRY_FILE_SEGMENT_PREFIX) - 1) ==
+               0) {
+        /* Under that prefix are file segments, which have no owner. */
+        return ferry_fail(FERRY_ERR_CONFIG,
+                          "local_segment_name \"%s\": names that begin with %s are file segments",
+                          given, FERRY_FILE_SEGMENT_PREFIX);
     } else if (given[0] != '\0') {
         snprintf(engine->name, sizeof(engine->name), "%s", given);
     } else {

@@ -197,32 +197,42 @@ enum ferry_status ferry_published_acquire(struct ferry_engine *engine,
     return status;
 }
 
+/* @expected: of the entry that this one replaces; NULL once the name is ours. */
 static enum ferry_status store_put(struct ferry_engine *engine,
-                                   const struct ferry_published *published)
+                                   const struct ferry_published *published,
+                                   const struct ferry_store_request *expected)
 {
     struct ferry_store_request request = {
         .verb = FERRY_STORE_PUT,
         .name = engine->name,
         .text = published->text,
         .text_len = published->len,
+        .expect = expected != NULL ? expected->expect : FERRY_STORE_ANYTHING,
+        .expected_revision = expected != NULL ? expected->expected_revision : 0,
+        .owned = true,
         .deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS,
                                              engine->settings.metadata_timeout_ns),
     };
 
+    enum ferry_status status;
+
     atomic_fetch_add_explicit(&engine->publish_count, 1, memory_order_relaxed);
-    return ferry_engine_store_call(engine, &request);
+    status = ferry_engine_store_call(engine, &request);
+    free(request.reply); /* what is there instead */
+    return status;
 }
 
 /* A store's refusal is about the description, unless it says that it is too large. */
 static enum ferry_status as_metadata(enum ferry_status status)
 {
     if (status == FERRY_OK || status == FERRY_ERR_TOO_LARGE || status == FERRY_ERR_NO_MEMORY ||
-        status == FERRY_ERR_CLOSING || status == FERRY_ERR_METADATA)
+        status == FERRY_ERR_CLOSING || status == FERRY_ERR_METADATA || status == FERRY_ERR_EXISTS)
         return status;
     return FERRY_ERR_METADATA; /* the text stays the cause */
 }
 
-static enum ferry_status publish_stored(struct ferry_engine *engine)
+static enum ferry_status publish_stored(struct ferry_engine *engine,
+                                        const struct ferry_store_request *expected)
 {
     enum ferry_status status = FERRY_OK;
 
@@ -232,14 +242,14 @@ static enum ferry_status publish_stored(struct ferry_engine *engine)
         engine->stored_generation != ferry_registry_generation(&engine->registry)) {
         status = freshen(engine);
         if (status == FERRY_OK)
-            status = store_put(engine, engine->published);
+            status = store_put(engine, engine->published, expected);
         if (status == FERRY_OK) {
             engine->stored = true;
             engine->stored_generation = engine->published->generation;
         }
     }
     pthread_mutex_unlock(&engine->publish_mutex);
-    return as_metadata(status);
+    return status;
 }
 
 enum ferry_status ferry_local_publish(struct ferry_engine *engine)
@@ -248,7 +258,7 @@ enum ferry_status ferry_local_publish(struct ferry_engine *engine)
     enum ferry_status status;
 
     if (!engine->store->ops->names_are_addresses)
-        return publish_stored(engine);
+        return as_metadata(publish_stored(engine, NULL));
     if (ferry_registry_count(&engine->registry) < FERRY_DOCUMENT_TEXT_MAX / BUFFER_TEXT_MAX)
         return FERRY_OK;
     status = ferry_published_acquire(engine, &published);
@@ -286,39 +296,52 @@ static bool owner_lives(struct ferry_engine *engine, const char *address)
     return lives;
 }
 
-/* The control address in the description that the store has under our name. */
+/* The control address in a description; "" if it cannot be read. */
+static void owner_of(const char *text, size_t len, char *address, size_t size)
+{
+    struct ferry_document *doc = NULL;
+
+    address[0] = '\0';
+    if (ferry_document_parse(text, len, &doc) == FERRY_OK && doc->rpc_server_addr != NULL)
+        snprintf(address, size, "%s", doc->rpc_server_addr);
+    ferry_document_destroy(doc);
+}
+
+/* The control address in the description that the store has under our name, and its revision. */
 static enum ferry_status stored_owner(struct ferry_engine *engine, uint64_t deadline_ns,
-                                      char *address, size_t size)
+                                      char *address, size_t size, uint64_t *revision_out)
 {
     struct ferry_store_request request = {
         .verb = FERRY_STORE_GET, .name = engine->name, .deadline_ns = deadline_ns};
     enum ferry_status status;
     char *reply = NULL;
 
-    struct ferry_document *doc = NULL;
-
     address[0] = '\0';
     status = ferry_engine_store_call(engine, &request);
     reply = request.reply;
     if (status != FERRY_OK)
         return status;
-    if (ferry_document_parse(reply, request.reply_len, &doc) == FERRY_OK &&
-        doc->rpc_server_addr != NULL)
-        snprintf(address, size, "%s", doc->rpc_server_addr);
-    ferry_document_destroy(doc);
+    owner_of(reply, request.reply_len, address, size);
+    *revision_out = request.revision;
     free(reply);
     return FERRY_OK;
 }
 
-/* ERR_EXISTS if a living engine has our name; *ours_out: the store has our description. */
-static enum ferry_status look_at_name(struct ferry_engine *engine, bool *ours_out)
+/*
+ * ERR_EXISTS if a living engine has our name; *ours_out: the store has our description. The entry's
+ * revision is 0 if there is none.
+ */
+static enum ferry_status look_at_name(struct ferry_engine *engine, bool *ours_out,
+                                      uint64_t *revision_out)
 {
     char address[FERRY_HOSTPORT_SIZE];
     uint64_t deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS,
                                                  engine->settings.metadata_timeout_ns);
-    enum ferry_status status = stored_owner(engine, deadline_ns, address, sizeof(address));
+    enum ferry_status status;
 
     *ours_out = false;
+    *revision_out = 0;
+    status = stored_owner(engine, deadline_ns, address, sizeof(address), revision_out);
     if (status == FERRY_ERR_NOT_FOUND)
         return FERRY_OK;
     if (status != FERRY_OK)
@@ -345,8 +368,8 @@ static void settle(struct ferry_engine *engine)
 }
 
 /*
- * The store has no compare-and-swap, so two engines that find a name free at the same moment both
- * write it, and the last one has it. Each looks again a little later: the other one sees that, and
+ * A store that does not compare: two engines that find a name free at the same moment both write
+ * it, and the last one has it. Each looks again a little later: the other one sees that, and
  * an entry that a predecessor deleted on its way out is written once more. A rival that takes
  * longer than that from its look to its write is not noticed; nothing but the store could.
  */
@@ -354,10 +377,11 @@ static enum ferry_status hold_name(struct ferry_engine *engine)
 {
     for (uint32_t i = 0; i < CLAIM_TRIES; i++) {
         enum ferry_status status;
+        uint64_t revision;
         bool ours;
 
         settle(engine);
-        status = look_at_name(engine, &ours);
+        status = look_at_name(engine, &ours, &revision);
         if (status != FERRY_OK || ours)
             return status;
         engine->stored = false;
@@ -370,15 +394,13 @@ static enum ferry_status hold_name(struct ferry_engine *engine)
                       engine->name);
 }
 
-enum ferry_status ferry_local_claim(struct ferry_engine *engine)
+static enum ferry_status claim_by_looking(struct ferry_engine *engine)
 {
-    enum ferry_status status;
-    bool ours;
     char cause[FERRY_ERROR_TEXT_SIZE];
+    uint64_t revision;
+    bool ours;
+    enum ferry_status status = look_at_name(engine, &ours, &revision);
 
-    if (engine->store->ops->names_are_addresses)
-        return FERRY_OK;
-    status = look_at_name(engine, &ours);
     if (status == FERRY_OK)
         status = ferry_local_publish(engine);
     /* In a threadless engine nobody comes in between. */
@@ -392,16 +414,53 @@ enum ferry_status ferry_local_claim(struct ferry_engine *engine)
     return ferry_fail(status, "%s", cause);
 }
 
+/*
+ * A store that compares: only if nobody has the name, or in place of the very entry whose owner
+ * does not serve it. Of two that start at once one gets it; the other finds it taken, and asks
+ * again who that is.
+ */
+static enum ferry_status claim_by_comparing(struct ferry_engine *engine)
+{
+    uint64_t deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS,
+                                                 engine->settings.metadata_timeout_ns);
+    enum ferry_status status;
+
+    do {
+        struct ferry_store_request expected = {0};
+        bool ours;
+
+        status = look_at_name(engine, &ours, &expected.expected_revision);
+        if (status != FERRY_OK)
+            return status;
+        expected.expect = expected.expected_revision != 0 ? FERRY_STORE_REVISION
+                                                          : FERRY_STORE_NOTHING;
+        status = publish_stored(engine, &expected);
+    } while ((status == FERRY_ERR_EXISTS || status == FERRY_ERR_NOT_FOUND) &&
+             ferry_engine_now(engine) < deadline_ns);
+    return as_metadata(status);
+}
+
+enum ferry_status ferry_local_claim(struct ferry_engine *engine)
+{
+    if (engine->store->ops->names_are_addresses)
+        return FERRY_OK;
+    return engine->store->ops->compares ? claim_by_comparing(engine) : claim_by_looking(engine);
+}
+
 void ferry_local_withdraw(struct ferry_engine *engine, uint64_t deadline_ns)
 {
     char address[FERRY_HOSTPORT_SIZE];
-    struct ferry_store_request request = {
-        .verb = FERRY_STORE_DELETE, .name = engine->name, .deadline_ns = deadline_ns};
+    uint64_t revision;
+    struct ferry_store_request request = {.verb = FERRY_STORE_DELETE,
+                                          .name = engine->name,
+                                          .owned = true,
+                                          .deadline_ns = deadline_ns};
 
     if (engine->store == NULL || engine->store->ops->names_are_addresses || !engine->stored)
         return;
     /* A successor may have the name already; its entry is not ours to delete. */
-    if (stored_owner(engine, deadline_ns, address, sizeof(address)) == FERRY_OK &&
+    if (!engine->store->ops->expires &&
+        stored_owner(engine, deadline_ns, address, sizeof(address), &revision) == FERRY_OK &&
         strcmp(address, engine->control_address) != 0)
         return;
     if (ferry_engine_store_call(engine, &request) != FERRY_OK)

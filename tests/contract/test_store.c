@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of metadata/store.h, run over every store, and what each adds to it. The http store
- * talks to the server in tests/fakes (its path is the first argument), the peer store to a control
- * server in this process.
+ * talks to the server in tests/fakes (its path is the first argument), the etcd store to a real
+ * etcd, the peer store to a control server in this process.
  */
 #include "metadata/store.h"
 
+#include "support/etcd.h"
 #include "support/process.h"
 #include "support/test.h"
 
@@ -60,6 +61,7 @@ struct rig {
     pid_t child;
     int child_stdin;
     uint16_t port;
+    struct test_etcd etcd;
 };
 
 /* peer */
@@ -234,7 +236,7 @@ static struct ferry_store_request request_of(const struct rig *rig, enum ferry_s
         .verb = verb, .name = rig->name, .deadline_ns = test_deadline_ms(timeout_ms)};
 }
 
-static void http_publish(struct rig *rig, const char *text, size_t len)
+static void publish_by_put(struct rig *rig, const char *text, size_t len)
 {
     struct ferry_store_request request = request_of(rig, FERRY_STORE_PUT, 30000);
 
@@ -247,13 +249,44 @@ static const struct kind http_kind = {
     .type = "http",
     .up = http_up,
     .down = http_down,
-    .publish = http_publish,
+    .publish = publish_by_put,
     .hang = http_hang,
     .unknown_name = "nobody",
     .unknown_status = FERRY_ERR_NOT_FOUND,
 };
 
-/* both */
+/* etcd */
+
+static void etcd_up(struct rig *rig)
+{
+    if (!test_etcd_exists())
+        test_skip("no etcd on this machine (Debian: etcd-server)");
+    test_etcd_start(&rig->etcd);
+    rig->port = rig->etcd.port;
+    snprintf(rig->name, sizeof(rig->name), "seg-a");
+}
+
+static void etcd_down(struct rig *rig)
+{
+    test_etcd_remove(&rig->etcd);
+}
+
+static void etcd_hang(struct rig *rig)
+{
+    test_etcd_signal(&rig->etcd, SIGSTOP);
+}
+
+static const struct kind etcd_kind = {
+    .type = "etcd",
+    .up = etcd_up,
+    .down = etcd_down,
+    .publish = publish_by_put,
+    .hang = etcd_hang,
+    .unknown_name = "nobody",
+    .unknown_status = FERRY_ERR_NOT_FOUND,
+};
+
+/* all */
 
 static void set_config(struct rig *rig, const char *name, const char *value)
 {
@@ -281,7 +314,8 @@ static int rig_up(void **state)
     rig->kind->up(rig);
     set_config(rig, "metadata_type", rig->kind->type);
     set_config(rig, "metadata_timeout_ms", "30000");
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u/metadata", rig->port);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u%s", rig->port,
+             rig->kind == &etcd_kind ? "" : "/metadata");
     set_config(rig, "metadata_servers", url);
     open_store(rig);
     return 0;
@@ -511,6 +545,37 @@ static void test_bad_names_are_invalid(void **state)
     }
 }
 
+/* What a store cannot do it refuses, and does nothing. */
+static void test_what_a_store_cannot_is_refused(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_store_request request = request_of(rig, FERRY_STORE_PUT, 30000);
+
+    rig->kind->publish(rig, "{}", 2);
+    if (!rig->store->ops->compares) {
+        request.text = "{\"b\":2}";
+        request.text_len = 7;
+        request.expect = FERRY_STORE_NOTHING;
+        assert_status(ferry_store_call(rig->store, &request), FERRY_ERR_UNSUPPORTED);
+        request.expect = FERRY_STORE_REVISION;
+        assert_status(ferry_store_call(rig->store, &request), FERRY_ERR_UNSUPPORTED);
+        request.verb = FERRY_STORE_DELETE;
+        assert_status(ferry_store_call(rig->store, &request), FERRY_ERR_UNSUPPORTED);
+    }
+    if (!rig->store->ops->lists) {
+        request = request_of(rig, FERRY_STORE_LIST, 30000);
+        request.name = "";
+        assert_status(ferry_store_call(rig->store, &request), FERRY_ERR_UNSUPPORTED);
+    }
+    if (rig->store->ops->watch == NULL) {
+        struct ferry_store_watch watch = {.name = rig->name,
+                                          .changed = (void (*)(struct ferry_store_watch *))abort};
+
+        assert_status(ferry_store_watch(rig->store, &watch), FERRY_ERR_UNSUPPORTED);
+    }
+    expect_text(rig, "{}", 2);
+}
+
 /* peer only: field report B26 */
 
 static void test_names_are_parsed_strictly(void **state)
@@ -727,20 +792,21 @@ static void test_bad_server_urls_are_configuration_errors(void **state)
         .name = #fn " (" #kind ")", .test_func = (fn), .setup_func = rig_up,                       \
         .teardown_func = rig_down, .initial_state = (void *)(uintptr_t)&kind##_kind                \
     }
-#define BOTH(fn) ON(peer, fn), ON(http, fn)
+#define ALL(fn) ON(peer, fn), ON(http, fn), ON(etcd, fn)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        BOTH(test_get_brings_what_was_published),
-        BOTH(test_an_unknown_name_is_reported),
-        BOTH(test_delete_succeeds_twice),
-        BOTH(test_done_runs_once_and_on_another_thread),
-        BOTH(test_a_deadline_is_kept),
-        BOTH(test_close_ends_what_runs),
-        BOTH(test_many_threads_ask_at_once),
-        BOTH(test_a_forked_child_is_refused),
-        BOTH(test_bad_names_are_invalid),
+        ALL(test_get_brings_what_was_published),
+        ALL(test_an_unknown_name_is_reported),
+        ALL(test_delete_succeeds_twice),
+        ALL(test_done_runs_once_and_on_another_thread),
+        ALL(test_a_deadline_is_kept),
+        ALL(test_close_ends_what_runs),
+        ALL(test_many_threads_ask_at_once),
+        ALL(test_a_forked_child_is_refused),
+        ALL(test_bad_names_are_invalid),
+        ALL(test_what_a_store_cannot_is_refused),
         ON(peer, test_names_are_parsed_strictly),
         ON(peer, test_all_forms_of_a_name_reach_the_peer),
         ON(peer, test_a_bare_host_takes_the_default_port),

@@ -27,8 +27,8 @@ struct test_store {
     pthread_mutex_t mutex;
     pthread_cond_t change;
     bool stopping;
-    bool held[3];               /* by verb: keep requests waiting */
-    enum ferry_status fails[3]; /* by verb: answer with this instead */
+    bool held[4];               /* by verb: keep requests waiting */
+    enum ferry_status fails[4]; /* by verb: answer with this instead */
     uint32_t counts[3];         /* by verb: requests that arrived */
     struct ferry_store_request *queue[TEST_STORE_REQUESTS];
     uint32_t queued;
@@ -83,6 +83,9 @@ static inline void test_store_answer(struct test_store *store, struct ferry_stor
             free(*text);
             *text = NULL;
         }
+        return;
+    case FERRY_STORE_LIST:
+        request->status = FERRY_ERR_UNSUPPORTED;
         return;
     }
 }

@@ -547,6 +547,139 @@ static void test_an_idle_client_uses_no_cpu(void **state)
                 50000000L);
 }
 
+struct parts {
+    char text[4096];
+    size_t len;
+    enum ferry_status answer; /* once len is beyond answer_at */
+    size_t answer_at;
+};
+
+static struct parts streamed_parts;
+
+static enum ferry_status take_streamed(struct ferry_http_call *call, const char *bytes, size_t len)
+{
+    struct parts *parts = &streamed_parts;
+
+    (void)call;
+    if (len > sizeof(parts->text) - parts->len)
+        return ferry_fail(FERRY_ERR_TOO_LARGE, "more than the test sent");
+    memcpy(parts->text + parts->len, bytes, len);
+    parts->len += len;
+    if (parts->len > parts->answer_at)
+        return ferry_fail(parts->answer, "enough of it");
+    return FERRY_OK;
+}
+
+static void test_a_reply_can_be_taken_as_it_comes(void **state)
+{
+    struct rig *rig = *state;
+
+    streamed_parts = (struct parts){.answer_at = SIZE_MAX};
+    rig->stub.reply = "HTTP/1.1 200 OK\r\nContent-Length: 1013\r\n\r\n{\"answer\":42}";
+    rig->stub.chunk = "0123456789";
+    rig->stub.repeat = 100;
+    serve(rig);
+
+    struct ferry_http_call call = get(rig->url, 10000);
+
+    call.reply_max = 10; /* for what is collected, which is nothing */
+    call.data = take_streamed;
+    assert_ok(ferry_http_client_call(rig->client, &call));
+    assert_int_equal(streamed_parts.len, 1013);
+    assert_memory_equal(streamed_parts.text, "{\"answer\":42}0123456789", 23);
+    assert_string_equal(call.reply, "");
+    free(call.reply);
+    stub_close(&rig->stub);
+}
+
+static void test_who_takes_a_reply_may_end_it(void **state)
+{
+    struct rig *rig = *state;
+
+    streamed_parts = (struct parts){.answer = FERRY_ERR_CANCELED, .answer_at = 5};
+    serve(rig);
+
+    struct ferry_http_call call = get(rig->url, 10000);
+
+    call.data = take_streamed;
+    assert_status(ferry_http_client_call(rig->client, &call), FERRY_ERR_CANCELED);
+    assert_non_null(strstr(call.error, "enough of it"));
+    assert_null(call.reply);
+    stub_close(&rig->stub);
+}
+
+static void test_a_call_brings_its_authorization(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_http_call call;
+
+    serve(rig);
+    call = get(rig->url, 10000);
+    call.authorization = "token.7";
+    assert_ok(ferry_http_client_call(rig->client, &call));
+    free(call.reply);
+    assert_non_null(strstr(rig->stub.request, "\r\nAuthorization: token.7\r\n"));
+    call = get(rig->url, 10000);
+    assert_ok(ferry_http_client_call(rig->client, &call));
+    free(call.reply);
+    assert_null(strstr(rig->stub.request, "Authorization"));
+    stub_close(&rig->stub);
+}
+
+struct sleeper {
+    struct ferry_http_call call;
+    _Atomic int ended;
+};
+
+static void wake_sleeper(struct ferry_http_call *call)
+{
+    struct sleeper *sleeper = call->arg;
+
+    atomic_fetch_add(&sleeper->ended, 1);
+}
+
+static void send_to_sleep(struct rig *rig, struct sleeper *sleeper, uint64_t timeout_ms)
+{
+    *sleeper = (struct sleeper){.call = {.deadline_ns = test_deadline_ms(timeout_ms),
+                                         .done = wake_sleeper,
+                                         .arg = sleeper}};
+    ferry_http_client_sleep(rig->client, &sleeper->call);
+}
+
+static void test_a_sleeping_call_ends_at_its_time(void **state)
+{
+    struct rig *rig = *state;
+    static struct sleeper late;
+    static struct sleeper early;
+    uint64_t begin_ns = test_now_ns();
+
+    send_to_sleep(rig, &late, 600);
+    send_to_sleep(rig, &early, 200);
+    assert_within_ms(atomic_load(&early.ended) == 1, 20000);
+    assert_true(test_now_ns() - begin_ns >= 200 * FERRY_NS_PER_MS);
+    assert_int_equal(early.call.status, FERRY_ERR_TIMED_OUT);
+    assert_within_ms(atomic_load(&late.ended) == 1, 20000);
+    assert_true(test_now_ns() - begin_ns >= 600 * FERRY_NS_PER_MS);
+}
+
+static void test_a_sleeping_call_can_be_woken_and_ends_with_the_client(void **state)
+{
+    struct rig *rig = *state;
+    static struct sleeper one;
+    static struct sleeper other;
+
+    send_to_sleep(rig, &one, 3600000);
+    send_to_sleep(rig, &other, 3600000);
+    ferry_http_client_abort(rig->client, &one.call);
+    assert_within_ms(atomic_load(&one.ended) == 1, 20000);
+    assert_int_equal(one.call.status, FERRY_ERR_CLOSING);
+    assert_int_equal(atomic_load(&other.ended), 0);
+    ferry_http_client_close(rig->client);
+    rig->client = NULL;
+    assert_int_equal(atomic_load(&other.ended), 1);
+    assert_int_equal(other.call.status, FERRY_ERR_CLOSING);
+}
+
 int main(void)
 {
     inherited_at_start = inheritable_fds();
@@ -575,6 +708,11 @@ int main(void)
         TEST(test_no_descriptor_survives_exec),
         TEST(test_nothing_stays_open),
         TEST(test_an_idle_client_uses_no_cpu),
+        TEST(test_a_reply_can_be_taken_as_it_comes),
+        TEST(test_who_takes_a_reply_may_end_it),
+        TEST(test_a_call_brings_its_authorization),
+        TEST(test_a_sleeping_call_ends_at_its_time),
+        TEST(test_a_sleeping_call_can_be_woken_and_ends_with_the_client),
     };
 #undef TEST
 
