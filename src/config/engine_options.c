@@ -69,8 +69,9 @@ static const struct ferry_option options[] = {
     {.name = "metadata_ca_file",
      .type = FERRY_OPTION_STRING,
      .max = 4095,
-     .help = "https: file with the authorities that may sign the store's certificate, PEM; empty is "
-             "the system's"},
+     .help =
+         "https: file with the authorities that may sign the store's certificate, PEM; empty is "
+         "the system's"},
     {.name = "metadata_cert_file",
      .type = FERRY_OPTION_STRING,
      .max = 4095,

@@ -7,6 +7,7 @@
 #include "metadata/store.h"
 
 #include "support/etcd.h"
+#include "support/http_store.h"
 #include "support/process.h"
 #include "support/test.h"
 
@@ -58,8 +59,7 @@ struct rig {
     size_t text_len;
     int deaf_fd;
     /* http: the server process */
-    pid_t child;
-    int child_stdin;
+    struct test_http_store server_process;
     uint16_t port;
     struct test_etcd etcd;
 };
@@ -154,48 +154,16 @@ static const struct kind peer_kind = {
 
 static void http_up(struct rig *rig)
 {
-    int in[2];
-    int out[2];
-    char line[16] = "";
-    size_t len = 0;
-
     if (http_store_path == NULL)
         skip();
-    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    rig->child = fork();
-    if (rig->child == 0) {
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        execlp("python3", "python3", http_store_path, "--until-eof", (char *)NULL);
-        _exit(127);
-    }
-    assert_true(rig->child > 0);
-    close(in[0]);
-    close(out[1]);
-    rig->child_stdin = in[1];
-    while (len < sizeof(line) - 1 && strchr(line, '\n') == NULL) {
-        ssize_t got = read(out[0], line + len, sizeof(line) - 1 - len);
-
-        assert_true(got > 0);
-        len += (size_t)got;
-        line[len] = '\0';
-    }
-    close(out[0]);
-    rig->port = (uint16_t)strtoul(line, NULL, 10);
-    assert_true(rig->port > 0);
+    test_http_store_start(&rig->server_process, http_store_path);
+    rig->port = rig->server_process.port;
     snprintf(rig->name, sizeof(rig->name), "seg-a");
 }
 
 static void http_down(struct rig *rig)
 {
-    int status = 0;
-
-    if (rig->child <= 0)
-        return;
-    close(rig->child_stdin);
-    kill(rig->child, SIGTERM);
-    assert_int_equal(waitpid(rig->child, &status, 0), rig->child);
+    test_http_store_stop(&rig->server_process);
 }
 
 /* To the test's own paths of the server. The caller frees the reply. */
