@@ -78,16 +78,9 @@ static struct ferry_attempt try_connect(struct ferry_op *op)
     return finished(errno == EAGAIN ? -EADDRNOTAVAIL : -errno);
 }
 
-static struct ferry_attempt try_recv(struct ferry_op *op)
+/* Bytes arrived, or the end of the stream, or nothing. */
+static struct ferry_attempt received(struct ferry_op *op, ssize_t got, size_t want)
 {
-    uint64_t left = op->len - op->progress;
-    size_t want = left < FERRY_STEP_BYTES ? (size_t)left : FERRY_STEP_BYTES;
-    ssize_t got;
-
-    FERRY_DASSERT(left > 0);
-    do {
-        got = recv(op->io->fd, (char *)op->buf + op->progress, want, MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
     if (got < 0)
         return failed(errno);
     if (got == 0)
@@ -102,13 +95,56 @@ static struct ferry_attempt try_recv(struct ferry_op *op)
     return attempt;
 }
 
-static uint64_t iov_bytes(const struct iovec *iov, uint32_t count)
+static struct ferry_attempt try_recv(struct ferry_op *op)
 {
-    uint64_t sum = 0;
+    uint64_t left = op->len - op->progress;
+    size_t want = left < FERRY_STEP_BYTES ? (size_t)left : FERRY_STEP_BYTES;
+    ssize_t got;
 
-    for (uint32_t i = 0; i < count; i++)
-        sum += iov[i].iov_len;
-    return sum;
+    FERRY_DASSERT(left > 0);
+    do {
+        got = recv(op->io->fd, (char *)op->buf + op->progress, want, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    return received(op, got, want);
+}
+
+/* What is left of the op's pieces, up to a step. Returns the bytes of it. */
+static size_t pieces_left(const struct ferry_op *op, struct iovec *iov_out, size_t *count_out)
+{
+    uint64_t skip = op->progress;
+    size_t want = 0;
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < op->iov_count && want < FERRY_STEP_BYTES; i++) {
+        size_t len = op->iov[i].iov_len;
+
+        if (skip >= len) {
+            skip -= len;
+            continue;
+        }
+        len -= (size_t)skip;
+        if (len > FERRY_STEP_BYTES - want)
+            len = FERRY_STEP_BYTES - want;
+        iov_out[count++] = (struct iovec){(char *)op->iov[i].iov_base + skip, len};
+        want += len;
+        skip = 0;
+    }
+    *count_out = count;
+    return want;
+}
+
+static struct ferry_attempt try_recvv(struct ferry_op *op)
+{
+    struct iovec iov[FERRY_IOV_MAX];
+    struct msghdr msg = {.msg_iov = iov};
+    size_t want = pieces_left(op, iov, &msg.msg_iovlen);
+    ssize_t got;
+
+    FERRY_DASSERT(want > 0);
+    do {
+        got = recvmsg(op->io->fd, &msg, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    return received(op, got, want);
 }
 
 static struct ferry_attempt try_send(struct ferry_op *op)
@@ -125,7 +161,7 @@ static struct ferry_attempt try_send(struct ferry_op *op)
             struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)op->iov,
                                  .msg_iovlen = op->iov_count};
 
-            want = iov_bytes(op->iov, op->iov_count);
+            want = ferry_iov_bytes(op->iov, op->iov_count);
             sent = sendmsg(op->io->fd, &msg, flags);
         }
     } while (sent < 0 && errno == EINTR);
@@ -143,6 +179,8 @@ struct ferry_attempt ferry_direct_try(struct ferry_op *op)
         return try_connect(op);
     case FERRY_OP_RECV:
         return try_recv(op);
+    case FERRY_OP_RECVV:
+        return try_recvv(op);
     case FERRY_OP_SEND:
     case FERRY_OP_SENDV:
         return try_send(op);

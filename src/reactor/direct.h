@@ -22,8 +22,8 @@ struct ferry_attempt {
 };
 
 /*
- * Try @op once. RECV adds what arrived to op->progress. Neither done nor blocked means: there may
- * be more to do at once. Never blocks, raises no SIGPIPE.
+ * Try @op once. RECV and RECVV add what arrived to op->progress. Neither done nor blocked means:
+ * there may be more to do at once. Never blocks, raises no SIGPIPE.
  */
 struct ferry_attempt ferry_direct_try(struct ferry_op *op);
 

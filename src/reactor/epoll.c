@@ -161,7 +161,14 @@ static void epoll_detach(struct ferry_reactor *reactor, struct ferry_io *io)
 
 static uint32_t side_of(const struct ferry_op *op)
 {
-    return op->kind == FERRY_OP_RECV || op->kind == FERRY_OP_ACCEPT ? RX_READY : TX_READY;
+    switch (op->kind) {
+    case FERRY_OP_ACCEPT:
+    case FERRY_OP_RECV:
+    case FERRY_OP_RECVV:
+        return RX_READY;
+    default:
+        return TX_READY;
+    }
 }
 
 static void make_ready(struct epoll_impl *impl, struct ferry_op *op)

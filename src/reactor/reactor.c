@@ -151,6 +151,7 @@ static struct ferry_op **slot_of(const struct ferry_op *op)
     switch (op->kind) {
     case FERRY_OP_ACCEPT:
     case FERRY_OP_RECV:
+    case FERRY_OP_RECVV:
         return &op->io->rx;
     case FERRY_OP_CONNECT:
     case FERRY_OP_SEND:
@@ -169,6 +170,9 @@ static void check_request(const struct ferry_op *op)
     case FERRY_OP_CONNECT:
         FERRY_ASSERT(op->addr != NULL && op->addr_len > 0);
         break;
+    case FERRY_OP_RECVV:
+        FERRY_DASSERT(op->min_bytes <= ferry_iov_bytes(op->iov, op->iov_count));
+        /* fall through */
     case FERRY_OP_SENDV:
         FERRY_ASSERT(op->iov != NULL);
         FERRY_ASSERT(op->iov_count > 0 && op->iov_count <= FERRY_IOV_MAX);
@@ -227,7 +231,8 @@ void ferry_reactor_complete(struct ferry_reactor *reactor, struct ferry_op *op, 
         FERRY_ASSERT(*slot == op);
         *slot = NULL;
     }
-    if (op->kind != FERRY_OP_ACCEPT && op->kind != FERRY_OP_SENDV && result > 0)
+    if (op->kind != FERRY_OP_ACCEPT && op->kind != FERRY_OP_SENDV && op->kind != FERRY_OP_RECVV &&
+        result > 0)
         FERRY_ASSERT((uint64_t)result <= op->len || op->kind == FERRY_OP_CONNECT);
     op->state = 0;
     reactor->inflight--;

@@ -39,8 +39,8 @@ enum ferry_reactor_kind {
 };
 
 /*
- * A socket as the reactor sees it. At most one operation per direction is in flight: accept and
- * recv use the receiving side, connect, send and sendv the sending side. Caller's memory;
+ * A socket as the reactor sees it. At most one operation per direction is in flight: accept, recv
+ * and recvv use the receiving side, connect, send and sendv the sending side. Caller's memory;
  * ferry_reactor_detach() before it goes.
  */
 struct ferry_io {
@@ -62,6 +62,7 @@ enum ferry_op_kind {
      * end of stream before the first byte. An error wins over bytes that came before it.
      */
     FERRY_OP_RECV,
+    FERRY_OP_RECVV, /* as RECV, into op->iov[0..iov_count), in order */
     FERRY_OP_SEND,  /* result: bytes sent, may be short; never raises SIGPIPE */
     FERRY_OP_SENDV, /* as SEND, from op->iov[0..iov_count) */
     FERRY_OP_READ,  /* result: bytes, may be short */
@@ -87,7 +88,7 @@ struct ferry_op {
     int fd;              /* READ and WRITE */
     void *buf;           /* RECV, READ; SEND and WRITE do not change it */
     uint64_t len;        /* > 0; the reactor may do less at a time, down to 1 byte */
-    uint64_t min_bytes;  /* RECV: complete only with this much; 0 and 1 mean "anything" */
+    uint64_t min_bytes;  /* RECV, RECVV: complete only with this much; 0 and 1 mean "anything" */
     uint64_t offset;     /* READ, WRITE: file offset */
     const struct iovec *iov;
     uint32_t iov_count; /* 1..FERRY_IOV_MAX */
@@ -242,6 +243,16 @@ static inline uint64_t ferry_reactor_now(const struct ferry_reactor *reactor)
 }
 
 const char *ferry_reactor_name(const struct ferry_reactor *reactor);
+
+/* What an array of pieces holds together. */
+static inline uint64_t ferry_iov_bytes(const struct iovec *iov, uint32_t count)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        sum += iov[i].iov_len;
+    return sum;
+}
 
 /*
  * For implementations of the table only.

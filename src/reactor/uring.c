@@ -100,7 +100,7 @@ static bool is_file_op(const struct ferry_op *op)
 
 static bool is_receiving(const struct ferry_op *op)
 {
-    return op->kind == FERRY_OP_RECV || op->kind == FERRY_OP_ACCEPT;
+    return op->kind == FERRY_OP_RECV || op->kind == FERRY_OP_RECVV || op->kind == FERRY_OP_ACCEPT;
 }
 
 static uint32_t dry_bit(const struct ferry_op *op)
@@ -471,12 +471,20 @@ static void prep_send(struct uring_impl *impl, struct io_uring_sqe *sqe, struct 
         sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 }
 
+/* What the ring only waits for, and a plain call then does. */
+static bool waits_only(const struct ferry_op *op)
+{
+    /* A vectored receive would need its rest of the pieces described anew for each request. */
+    return (op->state & POLLING) != 0 || op->kind == FERRY_OP_ACCEPT ||
+           op->kind == FERRY_OP_CONNECT || op->kind == FERRY_OP_RECVV;
+}
+
 static void arm_op(struct uring_impl *impl, struct ferry_op *op)
 {
     struct io_uring_sqe *sqe = take_sqe(impl);
     uint64_t len = op->len < RING_LEN_MAX ? op->len : RING_LEN_MAX;
 
-    if ((op->state & POLLING) != 0 || op->kind == FERRY_OP_ACCEPT || op->kind == FERRY_OP_CONNECT) {
+    if (waits_only(op)) {
         op->state |= POLLING;
         io_uring_prep_poll_add(sqe, op->io->fd, is_receiving(op) ? POLLIN : POLLOUT);
     } else if (op->kind == FERRY_OP_RECV) {

@@ -516,6 +516,99 @@ static void test_sendv_sends_many_odd_pieces_in_order(void **state)
     rig_close_pair(rig, &pair);
 }
 
+static void recvv(struct rig *rig, struct rig_op *recv_op, struct rig_pair *pair,
+                  const struct iovec *iov, uint32_t count, uint64_t min_bytes)
+{
+    memset(recv_op, 0, sizeof(*recv_op));
+    recv_op->op = (struct ferry_op){.kind = FERRY_OP_RECVV,
+                                    .io = &pair->io[1],
+                                    .iov = iov,
+                                    .iov_count = count,
+                                    .min_bytes = min_bytes};
+    rig_submit(rig, recv_op);
+}
+
+/* A receive into pieces that comes in parts: each byte in its place, the gaps untouched. */
+static void test_recvv_fills_its_pieces_in_order(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_pair pair;
+    struct rig_op recv_op;
+    static unsigned char data[200000];
+    static unsigned char buf[200000];
+    static unsigned char want[200000];
+    struct iovec iov[FERRY_IOV_MAX];
+    uint64_t total = 0;
+    uint64_t at = 0;
+
+    rig_connect_pair(rig, &pair);
+    pattern_fill(data, sizeof(data), 21, 0);
+    pattern_fill(buf, sizeof(buf), 22, 0);
+    pattern_fill(want, sizeof(want), 22, 0);
+    for (uint32_t i = 0; i < FERRY_IOV_MAX; i++) {
+        iov[i] = (struct iovec){buf + at, i % 7 == 3 ? 0 : i * 5 % 900 + 1};
+        memcpy(want + at, data + total, iov[i].iov_len);
+        total += iov[i].iov_len;
+        at += iov[i].iov_len + i % 3;
+    }
+    assert_true(at <= sizeof(buf));
+    recvv(rig, &recv_op, &pair, iov, FERRY_IOV_MAX, total);
+    for (uint64_t sent = 0; sent < total;) {
+        uint64_t step = total - sent < 777 ? total - sent : 777;
+
+        rig_send_all(rig, &pair.io[0], data + sent, step);
+        sent += step;
+        rig_turn(rig);
+        assert_true(recv_op.calls == 0 || sent == total);
+    }
+    assert_int_equal(rig_finish(rig, &recv_op), total);
+    assert_memory_equal(buf, want, sizeof(buf));
+
+    /* Without a minimum it takes what is there. */
+    recvv(rig, &recv_op, &pair, iov, 3, 0);
+    rig_send_all(rig, &pair.io[0], data, 1);
+    assert_int_equal(rig_finish(rig, &recv_op), 1);
+    assert_int_equal(buf[0], data[0]);
+    rig_close_pair(rig, &pair);
+}
+
+static void test_recvv_that_is_cancelled_reports_its_bytes(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_pair pair;
+    struct rig_op recv_op;
+    unsigned char parts[3][100] = {{0}};
+    unsigned char data[300];
+    struct iovec iov[3];
+
+    rig_connect_pair(rig, &pair);
+    pattern_fill(data, sizeof(data), 23, 0);
+    for (int i = 0; i < 3; i++)
+        iov[i] = (struct iovec){parts[i], 100};
+    recvv(rig, &recv_op, &pair, iov, 3, 300);
+    ferry_reactor_cancel(rig->reactor, &recv_op.op);
+    assert_int_equal(rig_finish(rig, &recv_op), -ECANCELED);
+
+    recvv(rig, &recv_op, &pair, iov, 3, 300);
+    rig_send_all(rig, &pair.io[0], data, 150);
+    for (int i = 0; i < 10000 && recv_op.op.progress < 150; i++)
+        rig_turn(rig);
+    ferry_reactor_cancel(rig->reactor, &recv_op.op);
+    assert_int_equal(rig_finish(rig, &recv_op), 150);
+    assert_memory_equal(parts[0], data, 100);
+    assert_memory_equal(parts[1], data + 100, 50);
+    assert_int_equal(parts[1][50], 0);
+
+    /* The end of the stream ends it short, and then with nothing. */
+    recvv(rig, &recv_op, &pair, iov, 3, 300);
+    rig_send_all(rig, &pair.io[0], data, 120);
+    ferry_net_shutdown(rig->net, pair.fd[0], SHUT_WR);
+    assert_int_equal(rig_finish(rig, &recv_op), 120);
+    recvv(rig, &recv_op, &pair, iov, 3, 300);
+    assert_int_equal(rig_finish(rig, &recv_op), 0);
+    rig_close_pair(rig, &pair);
+}
+
 /* Many sends queued in one turn, more than the submission queue of a ring has entries. */
 static void test_more_ops_than_the_queue_is_deep(void **state)
 {
@@ -567,6 +660,8 @@ int main(void)
         RIG_TEST(test_lending_amid_pending_ops_keeps_the_data_whole),
         RIG_TEST(test_send_blocks_until_the_peer_reads_and_is_short_then),
         RIG_TEST(test_sendv_sends_many_odd_pieces_in_order),
+        RIG_TEST(test_recvv_fills_its_pieces_in_order),
+        RIG_TEST(test_recvv_that_is_cancelled_reports_its_bytes),
         RIG_TEST(test_more_ops_than_the_queue_is_deep),
     };
 #undef RIG_TEST

@@ -122,6 +122,36 @@ static uint32_t portion(struct sim_net *net, uint64_t possible, enum sim_fault f
     return bytes;
 }
 
+/* Into the one buffer, or the pieces, of a receive, behind what has arrived already. */
+static uint64_t copy_in(struct sim_net *net, struct pipe *pipe, const struct ferry_op *op,
+                        uint32_t bytes)
+{
+    uint64_t skip = op->progress;
+    uint64_t got = 0;
+
+    if (op->kind == FERRY_OP_RECV)
+        return sim_pipe_read(net, pipe, (unsigned char *)op->buf + skip, bytes);
+    for (uint32_t i = 0; i < op->iov_count && got < bytes; i++) {
+        uint64_t len = op->iov[i].iov_len;
+        uint64_t left = bytes - got;
+
+        if (skip >= len) {
+            skip -= len;
+            continue;
+        }
+        len -= skip;
+        got += sim_pipe_read(net, pipe, (unsigned char *)op->iov[i].iov_base + skip,
+                             (uint32_t)(len < left ? len : left));
+        skip = 0;
+    }
+    return got;
+}
+
+static uint64_t wanted(const struct ferry_op *op)
+{
+    return op->kind == FERRY_OP_RECV ? op->len : ferry_iov_bytes(op->iov, op->iov_count);
+}
+
 static enum sim_try try_recv(struct sim_net *net, struct sim_socket *socket, struct ferry_op *op,
                              int64_t *result_out)
 {
@@ -130,12 +160,12 @@ static enum sim_try try_recv(struct sim_net *net, struct sim_socket *socket, str
 
     sim_settle(net, pipe);
     if (pipe->arrived > 0) {
-        uint64_t left = op->len - op->progress;
+        uint64_t left = wanted(op) - op->progress;
         uint32_t bytes = portion(net, left < pipe->arrived ? left : pipe->arrived,
                                  SIM_FAULT_SHORT_RECV);
 
         maybe_break(net, conn);
-        op->progress += sim_pipe_read(net, pipe, (unsigned char *)op->buf + op->progress, bytes);
+        op->progress += copy_in(net, pipe, op, bytes);
         *result_out = (int64_t)op->progress;
         return op->progress >= op->min_bytes ? SIM_TRY_DONE : SIM_TRY_MOVED;
     }
@@ -245,8 +275,9 @@ enum sim_try sim_try_op(struct sim_process *process, struct ferry_op *op, int64_
         *result_out = -ENOTCONN;
         return SIM_TRY_DONE;
     }
-    return op->kind == FERRY_OP_RECV ? try_recv(net, socket, op, result_out)
-                                     : try_send(net, socket, op, result_out);
+    return op->kind == FERRY_OP_RECV || op->kind == FERRY_OP_RECVV
+               ? try_recv(net, socket, op, result_out)
+               : try_send(net, socket, op, result_out);
 }
 
 bool sim_op_ready(struct sim_process *process, const struct ferry_op *op)
@@ -268,7 +299,7 @@ bool sim_op_ready(struct sim_process *process, const struct ferry_op *op)
     }
     if (socket->kind != CONNECTED || sim_was_reset(socket->conn, socket->side))
         return true;
-    if (op->kind == FERRY_OP_RECV) {
+    if (op->kind == FERRY_OP_RECV || op->kind == FERRY_OP_RECVV) {
         struct pipe *pipe = &socket->conn->pipe[1 - socket->side];
 
         sim_settle(net, pipe);
