@@ -22,12 +22,22 @@
 #define STEPS      4000u
 #define STEPS_LONG 400000u
 
+#define PIECES 6u
+
+/* A piece of a task lies at the same offset of both blocks. */
+struct model_piece {
+    uint32_t offset, length;
+};
+
 struct model_task {
     bool open;  /* has no end that we have seen */
     bool bad;   /* its target range is not registered: FAILED */
     bool asked; /* was canceled at some time: may end as CANCELED */
     enum ferry_opcode opcode;
-    uint32_t local_block, remote_block, offset, length;
+    uint32_t local_block, remote_block, bytes;
+    uint32_t piece_count;
+    bool vectored; /* else there is one piece, and it is the request */
+    struct model_piece pieces[PIECES];
 };
 
 struct model_batch {
@@ -79,25 +89,81 @@ static void refill(struct model *model, unsigned char *memory, unsigned char *co
     memcpy(copy + block * BLOCK, memory + block * BLOCK, BLOCK);
 }
 
-static void make_task(struct model *model, struct model_task *task, struct ferry_request *request)
+/* One range, or a list: some of the parts into which a range is cut, in any order. */
+static void make_pieces(struct model *model, struct model_task *task)
+{
+    uint32_t offset = pick(model, 64);
+    uint32_t left = BLOCK - 64;
+
+    task->vectored = pick(model, 3) == 0;
+    task->piece_count = task->vectored ? 1 + pick(model, PIECES) : 1;
+    for (uint32_t i = 0; i < task->piece_count; i++) {
+        struct model_piece *piece = &task->pieces[i];
+
+        piece->offset = offset + (i > 0 ? pick(model, 3) : 0);
+        piece->length = 1 + pick(model, left / (task->piece_count - i) - 8);
+        offset = piece->offset + piece->length;
+        left = BLOCK - offset;
+        task->bytes += piece->length;
+    }
+    for (uint32_t i = task->piece_count - 1; i > 0; i--) {
+        uint32_t other = pick(model, i + 1);
+        struct model_piece swapped = task->pieces[i];
+
+        task->pieces[i] = task->pieces[other];
+        task->pieces[other] = swapped;
+    }
+}
+
+/* The list of a request; @list_out has PIECES entries. */
+static void fill_list(struct model *model, const struct model_task *task,
+                      struct ferry_request *request, struct ferry_piece *list_out)
+{
+    unsigned char *local = request->local;
+    uint64_t remote = request->remote_offset;
+    uint32_t bad = task->bad ? pick(model, task->piece_count) : PIECES;
+
+    for (uint32_t i = 0; i < task->piece_count; i++) {
+        const struct model_piece *piece = &task->pieces[i];
+        uint32_t shift = piece->offset - task->pieces[0].offset;
+
+        /* Unsigned: shift may stand for a step back. */
+        list_out[i] = (struct ferry_piece){
+            .local = local + (int32_t)shift,
+            .remote_offset = i == bad ? 64 : remote + (uint64_t)(int64_t)(int32_t)shift,
+            .length = piece->length,
+        };
+    }
+    request->local = NULL;
+    request->remote_offset = 0;
+    request->length = 0;
+    request->pieces = list_out;
+    request->piece_count = task->piece_count;
+}
+
+static void make_task(struct model *model, struct model_task *task, struct ferry_request *request,
+                      struct ferry_piece *list_out)
 {
     memset(task, 0, sizeof(*task));
     task->local_block = free_block(model, model->local_busy);
     task->remote_block = free_block(model, model->remote_busy);
     task->opcode = pick(model, 2) ? FERRY_WRITE : FERRY_READ;
-    task->offset = pick(model, 64);
-    task->length = 1 + pick(model, BLOCK - 64);
+    make_pieces(model, task);
     task->bad = pick(model, 10) == 0;
     task->open = true;
     refill(model, model->local.data, model->local_copy, task->local_block);
     refill(model, model->remote.data, model->remote_copy, task->remote_block);
     *request = (struct ferry_request)FERRY_REQUEST_INIT;
     request->opcode = task->opcode;
-    request->local = model->local.data + task->local_block * BLOCK + task->offset;
+    request->local = model->local.data + task->local_block * BLOCK + task->pieces[0].offset;
     request->segment = model->segment;
-    request->remote_offset =
-        task->bad ? 64 : (uintptr_t)model->remote.data + task->remote_block * BLOCK + task->offset;
-    request->length = task->length;
+    request->remote_offset = (uintptr_t)model->remote.data + task->remote_block * BLOCK +
+                             task->pieces[0].offset;
+    request->length = task->bytes;
+    if (task->vectored)
+        fill_list(model, task, request, list_out);
+    else if (task->bad)
+        request->remote_offset = 64;
 }
 
 static void give_back(struct model *model, const struct model_task *task)
@@ -110,28 +176,32 @@ static void give_back(struct model *model, const struct model_task *task)
 static void settle(struct model *model, struct model_task *task,
                    const struct ferry_task_status *status)
 {
-    unsigned char *local = model->local_copy + task->local_block * BLOCK + task->offset;
-    unsigned char *remote = model->remote_copy + task->remote_block * BLOCK + task->offset;
-    unsigned char *now = task->opcode == FERRY_READ ? local : remote;
-    const unsigned char *seen = task->opcode == FERRY_READ
-                                    ? model->local.data + task->local_block * BLOCK + task->offset
-                                    : model->remote.data + task->remote_block * BLOCK +
-                                          task->offset;
+    bool reads = task->opcode == FERRY_READ;
+    unsigned char *local = model->local_copy + task->local_block * BLOCK;
+    unsigned char *remote = model->remote_copy + task->remote_block * BLOCK;
+    const unsigned char *seen = reads ? model->local.data + task->local_block * BLOCK
+                                      : model->remote.data + task->remote_block * BLOCK;
 
     task->open = false;
     if (status->state == FERRY_TASK_COMPLETED) {
         assert_false(task->bad);
-        assert_int_equal(status->bytes, task->length);
-        memcpy(now, task->opcode == FERRY_READ ? remote : local, task->length);
+        assert_int_equal(status->bytes, task->bytes);
     } else if (status->state == FERRY_TASK_CANCELED) {
         assert_true(task->asked);
         assert_int_equal(status->bytes, 0);
-        /* Any part may have landed; whatever it is, it stays. */
-        memcpy(now, seen, task->length);
     } else {
         assert_int_equal(status->state, FERRY_TASK_FAILED);
         assert_true(task->bad);
         assert_int_equal(status->status, FERRY_ERR_RANGE);
+        task->piece_count = 0; /* of a wrong list nothing moves */
+    }
+    for (uint32_t i = 0; i < task->piece_count; i++) {
+        uint32_t at = task->pieces[i].offset;
+        const unsigned char *from = reads ? remote + at : local + at;
+
+        /* Of a canceled one any part may have landed; whatever it is, it stays. */
+        memcpy(reads ? local + at : remote + at,
+               status->state == FERRY_TASK_COMPLETED ? from : seen + at, task->pieces[i].length);
     }
     assert_memory_equal(model->local.data + task->local_block * BLOCK,
                         model->local_copy + task->local_block * BLOCK, BLOCK);
@@ -172,6 +242,7 @@ static void step_submit(struct model *model, struct model_batch *batch)
 {
     uint32_t count = pick(model, 5);
     struct ferry_request requests[5] = {0};
+    struct ferry_piece lists[5][PIECES];
     enum ferry_status expected = FERRY_OK;
     enum ferry_status status;
 
@@ -182,17 +253,21 @@ static void step_submit(struct model *model, struct model_batch *batch)
 
         make_task(model,
                   batch->submitted + i < CAPACITY ? &batch->tasks[batch->submitted + i] : &task,
-                  &requests[i]);
+                  &requests[i], lists[i]);
         if (batch->submitted + i >= CAPACITY)
             give_back(model, &task);
     }
     if (batch->submitted + count > CAPACITY) {
         expected = FERRY_ERR_TOO_LARGE;
     } else if (count > 0 && pick(model, 6) == 0) {
-        requests[pick(model, count)].length = 0;
+        struct ferry_request *wrong = &requests[pick(model, count)];
+
+        wrong->piece_count = 0;
+        wrong->length = 0;
         expected = FERRY_ERR_INVALID;
     }
     status = ferry_batch_submit(model->initiator, batch->handle, requests, count);
+    memset(lists, 0xee, sizeof(lists)); /* copied, whatever the answer */
     assert_int_equal(status, expected);
     if (status == FERRY_OK) {
         batch->submitted += count;
@@ -290,17 +365,18 @@ static void step_empty(struct model *model, struct model_batch *batch, bool dest
 static void step_call(struct model *model)
 {
     struct ferry_task_status status = FERRY_TASK_STATUS_INIT;
+    struct ferry_piece list[PIECES];
     struct ferry_request request;
     struct model_task task;
     enum ferry_status result;
 
-    make_task(model, &task, &request);
+    make_task(model, &task, &request, list);
     result = task.opcode == FERRY_READ
                  ? ferry_read(model->initiator, &request, test_deadline_ms(20000))
                  : ferry_write(model->initiator, &request, test_deadline_ms(20000));
     status.state = result == FERRY_OK ? FERRY_TASK_COMPLETED : FERRY_TASK_FAILED;
     status.status = result;
-    status.bytes = result == FERRY_OK ? task.length : 0;
+    status.bytes = result == FERRY_OK ? task.bytes : 0;
     settle(model, &task, &status);
 }
 

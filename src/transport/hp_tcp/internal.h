@@ -30,6 +30,7 @@
 #include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/hp_tcp/options.h"
+#include "transport/hp_tcp/pieces.h"
 #include "transport/hp_tcp/resolve.h"
 #include "wire/frame.h"
 #include "wire/v1.h"
@@ -50,8 +51,8 @@ struct hp_worker;
                     */
 #define HP_FLOW_REFS_MAX FERRY_HP_SLICES_MAX
 /* Features of ferry's frames that this version offers and grants. */
-#define HP_FEATURES FERRY_FEATURE_RESOLVE
-#define HP_IOV_MAX  128u
+#define HP_FEATURES (FERRY_FEATURE_RESOLVE | FERRY_FEATURE_SCATTER)
+#define HP_IOV_MAX  FERRY_IOV_MAX
 #define HP_REPLIES  64u /* answers queued on a session before it stops reading */
 
 /* ---- small helpers shared by both sides (codec.c) ---- */
@@ -151,7 +152,8 @@ struct hp_worker {
     _Atomic uint64_t served_bytes;
 };
 
-#define HP_SINK_BYTES (64u * 1024u)
+#define HP_SINK_BYTES  (64u * 1024u)
+#define HP_LISTS_BYTES (32u * 1024u)
 
 static inline struct hp_transport *ferry_hp_of(struct ferry_transport *base)
 {
@@ -259,8 +261,9 @@ struct hp_flow {
     uint64_t registration_id;
     uint64_t chunk_bytes;
     uint32_t chunk_count;
-    bool dealt; /* slicing: static. Ref i has chunk i; the first chunks share out what is left over
-                 */
+    bool singly; /* v1: chunk i is piece i of the list, a request of its own */
+    bool dealt;  /* slicing: static. Ref i has chunk i; the first chunks share out what is left over
+                  */
     uint32_t ref_count;
     /* any thread, atomic */
     _Atomic uint32_t next_chunk; /* claims; may run past chunk_count */
@@ -313,6 +316,8 @@ static inline uint64_t ferry_hp_flow_chunk_offset(const struct hp_flow *flow, ui
     uint64_t offset = (uint64_t)chunk * flow->chunk_bytes;
     uint64_t rest;
 
+    if (flow->singly)
+        return flow->xfer->pieces[chunk].offset;
     if (!flow->dealt)
         return offset;
     rest = ferry_hp_flow_rest(flow);
@@ -320,12 +325,26 @@ static inline uint64_t ferry_hp_flow_chunk_offset(const struct hp_flow *flow, ui
 }
 static inline uint64_t ferry_hp_flow_chunk_length(const struct hp_flow *flow, uint32_t chunk)
 {
+    if (flow->singly)
+        return flow->xfer->pieces[chunk].length;
     if (flow->dealt)
         return flow->chunk_bytes + (chunk < ferry_hp_flow_rest(flow) ? 1 : 0);
     /* The last one takes what is left, which may be a little more than the others have. */
     if (chunk + 1 == flow->chunk_count)
         return flow->xfer->length - ferry_hp_flow_chunk_offset(flow, chunk);
     return flow->chunk_bytes;
+}
+static inline struct hp_pieces ferry_hp_flow_pieces(const struct hp_flow *flow)
+{
+    return (struct hp_pieces){flow->xfer->pieces, flow->xfer->piece_count};
+}
+/* Where bytes of the whole lie at the peer; of a list, the smallest range that holds them all. */
+static inline struct ferry_scatter ferry_hp_flow_span(const struct hp_flow *flow, uint64_t offset,
+                                                      uint64_t length)
+{
+    if (flow->xfer->pieces != NULL)
+        return ferry_hp_pieces_span(ferry_hp_flow_pieces(flow), offset, length);
+    return (struct ferry_scatter){.addr = flow->xfer->remote_addr + offset, .length = length};
 }
 
 /* ---- lanes ---- */
@@ -364,12 +383,15 @@ enum hp_lane_gate {
 /* One chunk in flight: an entry of the lane's window. */
 struct hp_op {
     struct hp_flow *flow; /* holds it */
-    unsigned char *local;
+    unsigned char *local; /* NULL: the flow's pieces, from byte `offset` of the whole on */
+    uint64_t offset;
     uint64_t length;
     uint64_t request_id;
     uint64_t begun_ns;
     uint32_t chunk;
     uint16_t header_bytes;
+    uint16_t list_at; /* of the header in lane->lists, + 1; 0: not encoded, or `header` has it */
+    bool staged;      /* small pieces: the payload comes through staging, however long it is */
     uint8_t attempts; /* connections on which a byte of it left */
     bool is_write;
     bool orphan;         /* READ given up by its owner: flow is settled, payload goes to the sink */
@@ -377,7 +399,7 @@ struct hp_op {
     enum hp_doubt doubt; /* WRITE of an earlier connection, unanswered: what if not applied */
     enum ferry_status doubt_status; /* with HP_DOUBT_END */
     const char *doubt_where;
-    uint8_t header[FERRY_FRAME_FIXED_SIZE];
+    uint8_t header[FERRY_FRAME_FIXED_SIZE]; /* longer ones, with a list, are encoded when due */
 };
 
 struct hp_lane_stats {
@@ -451,6 +473,10 @@ struct hp_lane {
     uint64_t tx_offset;     /* bytes of ops[sent] already taken by the kernel */
     bool write_outstanding; /* v1: a WRITE is unanswered, nothing goes behind it */
     struct iovec iov[HP_IOV_MAX];
+    /* Headers with lists, of the ops that are being sent or are next; emptied when all are sent. */
+    uint8_t *lists; /* HP_LISTS_BYTES */
+    uint32_t lists_used;
+    uint32_t lists_pending;               /* ops whose header lies there and is not wholly sent */
     uint8_t hello[FERRY_FRAME_PLAIN_MAX]; /* what is said in the greeting: HELLO, then the proof */
     uint32_t hello_bytes;
     enum hp_lane_gate gate;
@@ -463,6 +489,7 @@ struct hp_lane {
     uint64_t payload_left; /* of ops[head], after its header was read */
     uint64_t payload_done;
     struct hp_question question;
+    struct iovec rx_iov[HP_IOV_MAX];
     struct hp_lane_stats stats;
 };
 
@@ -523,6 +550,18 @@ void ferry_hp_lane_send(struct hp_lane *lane);
 void ferry_hp_lane_unhold(struct hp_lane *lane);
 /* New ids for a window of which nothing is sent: an id belongs to one session, and ids ascend. */
 void ferry_hp_lane_renumber(struct hp_lane *lane);
+/* An op leaves the window before it was sent, or goes to another connection. */
+void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op);
+/* The header of the op is longer than the op itself has room for. */
+static inline bool ferry_hp_op_has_list(const struct hp_op *op)
+{
+    return op->header_bytes > FERRY_FRAME_FIXED_SIZE;
+}
+/* A READ whose payload goes straight to its destination. */
+static inline bool ferry_hp_op_direct(const struct hp_op *op)
+{
+    return !op->is_write && op->length > HP_COPY_MAX && !op->staged;
+}
 /* lane_rx.c */
 void ferry_hp_lane_receive(struct hp_lane *lane);
 /* The reply to the greeting counts: ask what is in doubt, else READY. */
@@ -579,6 +618,6 @@ enum ferry_status ferry_hp_buffer_attr_parse(const char *text, uint64_t *registr
 /* transport.c */
 void ferry_hp_worker_post_scan(struct hp_worker *worker);
 void ferry_hp_scan_all(struct hp_transport *transport);
-bool ferry_hp_range_revoked(struct hp_transport *transport, const void *addr, uint64_t length);
+bool ferry_hp_xfer_revoked(struct hp_transport *transport, const struct ferry_xfer *xfer);
 
 #endif

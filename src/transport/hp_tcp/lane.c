@@ -64,7 +64,7 @@ void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
         ferry_hp_flow_fail(flow, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
     /* The scan that the cancel relies on may have been in the inbox before this ref, and be over.
      */
-    if (atomic_load(&flow->xfer->cancel_asked))
+    if (ferry_xfer_cancel_asked(flow->xfer))
         ferry_hp_worker_post_scan(worker);
     ferry_hp_lane_mark_dirty(lane);
 }
@@ -218,6 +218,7 @@ static void settle_ops(struct hp_lane *lane)
         }
         if (touched && !op->is_write)
             atomic_fetch_add_explicit(&lane->stats.resends, 1, memory_order_relaxed);
+        ferry_hp_lane_forget_list(lane, op);
         if (kept != i)
             *ferry_hp_lane_op(lane, kept) = *op;
         kept++;
@@ -225,6 +226,8 @@ static void settle_ops(struct hp_lane *lane)
     lane->tail = kept;
     lane->sent = lane->head;
     lane->tx_offset = 0;
+    lane->lists_pending = 0;
+    lane->lists_used = 0;
     lane->write_outstanding = false;
     for (uint32_t i = lane->head; i != lane->tail; i++)
         lane->write_outstanding |= ferry_hp_lane_op(lane, i)->is_write;

@@ -53,7 +53,7 @@ static uint32_t stage_budget(const struct hp_lane *lane)
         const struct hp_op *op = &lane->ops[i & lane->op_mask];
 
         want += header;
-        large = !op->is_write && op->length > HP_COPY_MAX;
+        large = ferry_hp_op_direct(op);
         if (!op->is_write && !large)
             want += op->length;
     }
@@ -78,9 +78,21 @@ static void receive_direct(struct hp_lane *lane)
         lane->rx.min_bytes = 0;
         return;
     }
+    lane->rx.min_bytes = lane->payload_left < HP_RECV_STEP ? lane->payload_left : HP_RECV_STEP;
+    if (op->local == NULL) {
+        uint64_t covered;
+
+        lane->rx.kind = FERRY_OP_RECVV;
+        lane->rx.iov = lane->rx_iov;
+        lane->rx.iov_count = ferry_hp_pieces_iov(
+            ferry_hp_flow_pieces(op->flow), op->offset + lane->payload_done, lane->payload_left,
+            lane->rx_iov, HP_IOV_MAX, &covered);
+        if (lane->rx.min_bytes > covered)
+            lane->rx.min_bytes = covered;
+        return;
+    }
     lane->rx.buf = op->local + lane->payload_done;
     lane->rx.len = lane->payload_left;
-    lane->rx.min_bytes = lane->payload_left < HP_RECV_STEP ? lane->payload_left : HP_RECV_STEP;
 }
 
 static void receive_staged(struct hp_lane *lane)
@@ -100,11 +112,12 @@ void ferry_hp_lane_receive(struct hp_lane *lane)
 {
     if (ferry_op_inflight(&lane->rx))
         return;
-    if (lane->payload_left > HP_COPY_MAX && stage_have(lane) == 0)
+    lane->rx.kind = FERRY_OP_RECV;
+    if (lane->payload_left > HP_COPY_MAX && stage_have(lane) == 0 &&
+        ferry_hp_op_direct(ferry_hp_lane_op(lane, lane->head)))
         receive_direct(lane);
     else
         receive_staged(lane);
-    lane->rx.kind = FERRY_OP_RECV;
     lane->rx.done = on_received;
     lane->rx.io = &lane->io;
     lane->rx_progress_seen = 0;
@@ -346,8 +359,11 @@ static void payload_from_stage(struct hp_lane *lane)
     const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
     uint64_t take = stage_have(lane) < lane->payload_left ? stage_have(lane) : lane->payload_left;
 
-    if (!op->orphan)
+    if (!op->orphan && op->local != NULL)
         memcpy(op->local + lane->payload_done, lane->stage + lane->stage_begin, take);
+    else if (!op->orphan)
+        ferry_hp_pieces_fill(ferry_hp_flow_pieces(op->flow), op->offset + lane->payload_done,
+                             lane->stage + lane->stage_begin, take);
     lane->stage_begin += (uint32_t)take;
     payload_advance(lane, take);
 }

@@ -22,9 +22,9 @@ static enum verdict judge(struct hp_lane *lane, const struct hp_flow *flow, uint
 {
     const struct ferry_xfer *xfer = flow->xfer;
 
-    if (ferry_hp_range_revoked(lane->peer->transport, xfer->local, xfer->length))
+    if (ferry_hp_xfer_revoked(lane->peer->transport, xfer))
         return REVOKED;
-    if (atomic_load_explicit(&xfer->cancel_asked, memory_order_relaxed))
+    if (ferry_xfer_cancel_asked(xfer))
         return CANCELED;
     return xfer->deadline_ns <= now_ns ? EXPIRED : KEEP;
 }
@@ -81,6 +81,7 @@ static void remove_unsent(struct hp_lane *lane, uint32_t index)
 {
     struct hp_flow *flow = ferry_hp_lane_op(lane, index)->flow;
 
+    ferry_hp_lane_forget_list(lane, ferry_hp_lane_op(lane, index));
     lane->inflight_bytes -= ferry_hp_lane_op(lane, index)->length;
     for (uint32_t i = index; i + 1 != lane->tail; i++)
         *ferry_hp_lane_op(lane, i) = *ferry_hp_lane_op(lane, i + 1);
@@ -92,11 +93,17 @@ static void remove_unsent(struct hp_lane *lane, uint32_t index)
 }
 
 /* Nothing of the op has left, and no send in flight may still take it. */
-static bool unsent(const struct hp_lane *lane, uint32_t index)
+static bool unsent(struct hp_lane *lane, uint32_t index)
 {
+    const struct hp_op *op = ferry_hp_lane_op(lane, index);
+
     /* Before READY the sending side connects and greets: it has none of the ops. */
     bool sending = lane->state == HP_LANE_READY && ferry_op_inflight(&lane->tx);
 
+    /* A header with a list is encoded for the send that takes it: no send has this op, or any that
+     * comes after it. And nothing could encode it once its flow is gone. */
+    if (ferry_hp_op_has_list(op) && op->list_at == 0)
+        return true;
     return (int32_t)(index - lane->sent) >= 0 && !sending &&
            (index != lane->sent || lane->tx_offset == 0);
 }

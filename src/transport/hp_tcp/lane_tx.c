@@ -13,30 +13,58 @@
 /* Small requests that may pass a waiting large one in a row. */
 #define SMALL_RUN_MAX 32u
 
+/* Where a request without a list begins at the peer, and by which registration. */
+static struct ferry_scatter remote_of(const struct hp_op *op, uint32_t *count_out)
+{
+    const struct hp_flow *flow = op->flow;
+    struct ferry_scatter remote = {
+        .addr = flow->xfer->remote_addr + op->offset,
+        .length = op->length,
+        .registration_id = flow->registration_id,
+    };
+
+    *count_out = 1;
+    if (flow->xfer->pieces != NULL)
+        *count_out = ferry_hp_pieces_remotes(ferry_hp_flow_pieces(flow), op->offset, op->length,
+                                             NULL, &remote);
+    return remote;
+}
+
+static struct ferry_frame frame_of(const struct hp_op *op)
+{
+    return (struct ferry_frame){
+        .type = op->is_write ? FERRY_FRAME_WRITE : FERRY_FRAME_READ,
+        .priority = (uint8_t)op->flow->xfer->priority,
+        .request_id = op->request_id,
+        .length = op->length,
+    };
+}
+
+/* One with a list is only measured: its header is encoded when it is about to leave. */
 static void encode(struct hp_lane *lane, struct hp_op *op)
 {
-    struct hp_flow *flow = op->flow;
-    uint64_t remote_addr = flow->xfer->remote_addr + ferry_hp_flow_chunk_offset(flow, op->chunk);
+    uint32_t count;
+    struct ferry_scatter remote = remote_of(op, &count);
 
-    if (lane->peer->speaks_ferry) {
-        struct ferry_frame frame = {
-            .type = op->is_write ? FERRY_FRAME_WRITE : FERRY_FRAME_READ,
-            .priority = (uint8_t)flow->xfer->priority,
-            .request_id = op->request_id,
-            .registration_id = flow->registration_id,
-            .remote_addr = remote_addr,
-            .length = op->length,
-        };
-        size_t size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
+    op->list_at = 0;
+    if (count > 1) {
+        FERRY_ASSERT(count <= FERRY_SCATTER_COUNT_MAX);
+        op->header_bytes = (uint16_t)(FERRY_FRAME_LIST_OFFSET + count * FERRY_SCATTER_SIZE);
+    } else if (lane->peer->speaks_ferry) {
+        struct ferry_frame frame = frame_of(op);
+        size_t size;
 
+        frame.registration_id = remote.registration_id;
+        frame.remote_addr = remote.addr;
+        size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
         FERRY_ASSERT(size == FERRY_FRAME_FIXED_SIZE);
         op->header_bytes = (uint16_t)size;
     } else {
         struct ferry_v1_request request = {
             .opcode = op->is_write ? FERRY_V1_WRITE : FERRY_V1_READ,
             .request_id = op->request_id,
-            .registration_id = flow->registration_id,
-            .remote_addr = remote_addr,
+            .registration_id = remote.registration_id,
+            .remote_addr = remote.addr,
             .length = op->length,
         };
 
@@ -45,14 +73,54 @@ static void encode(struct hp_lane *lane, struct hp_op *op)
     }
 }
 
+/*
+ * Encode a header with its list behind those that wait to be sent; there it stays, whatever becomes
+ * of the flow, until it is sent. False: there is no room before some of them are.
+ */
+static bool encode_list(struct hp_lane *lane, struct hp_op *op)
+{
+    uint8_t *at = lane->lists + lane->lists_used;
+    struct ferry_frame frame = frame_of(op);
+    uint32_t count;
+    size_t size;
+
+    if (op->list_at != 0)
+        return true;
+    if (op->header_bytes > HP_LISTS_BYTES - lane->lists_used)
+        return false;
+    count = ferry_hp_pieces_remotes(ferry_hp_flow_pieces(op->flow), op->offset, op->length,
+                                    at + FERRY_FRAME_LIST_OFFSET, NULL);
+    frame.flags = FERRY_FLAG_SCATTER;
+    frame.list = (struct ferry_frame_list){at + FERRY_FRAME_LIST_OFFSET, count};
+    size = ferry_frame_encode(at, op->header_bytes, &frame);
+    FERRY_ASSERT(size == op->header_bytes);
+    op->list_at = (uint16_t)(lane->lists_used + 1);
+    lane->lists_used += op->header_bytes;
+    lane->lists_pending++;
+    return true;
+}
+
+void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op)
+{
+    if (op->list_at == 0)
+        return;
+    op->list_at = 0;
+    if (lane->lists_pending > 0 && --lane->lists_pending == 0)
+        lane->lists_used = 0;
+}
+
 static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
 {
     struct hp_op *op = ferry_hp_lane_op(lane, lane->tail);
+    bool vectored = flow->xfer->pieces != NULL;
 
     op->flow = flow;
     op->chunk = chunk;
     op->length = ferry_hp_flow_chunk_length(flow, chunk);
-    op->local = flow->xfer->local + ferry_hp_flow_chunk_offset(flow, chunk);
+    op->offset = ferry_hp_flow_chunk_offset(flow, chunk);
+    op->local = vectored ? NULL : flow->xfer->local + op->offset;
+    op->staged = vectored &&
+                 ferry_hp_pieces_small(ferry_hp_flow_pieces(flow), op->offset, op->length);
     op->is_write = flow->xfer->opcode == FERRY_WRITE;
     op->orphan = false;
     op->never_ask = false;
@@ -66,7 +134,7 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
         lane->progress_ns = op->begun_ns;
     lane->tail++;
     lane->inflight_bytes += op->length;
-    lane->latest_large = !op->is_write && op->length > HP_COPY_MAX;
+    lane->latest_large = ferry_hp_op_direct(op);
     if (op->is_write)
         lane->write_outstanding = true;
 }
@@ -90,7 +158,7 @@ static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
     /* What is posted ends as what really happens. */
     if (ferry_hp_flow_claimed(flow))
         return;
-    if (atomic_load_explicit(&flow->xfer->cancel_asked, memory_order_relaxed))
+    if (ferry_xfer_cancel_asked(flow->xfer))
         ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled before it was posted");
     else if (flow->xfer->deadline_ns <= ferry_reactor_now(ferry_hp_reactor(lane->worker)))
         ferry_hp_flow_fail(flow, FERRY_ERR_TIMED_OUT, 0,
@@ -115,9 +183,13 @@ static bool has_room(const struct hp_lane *lane)
  * Until it is certain what became of a WRITE whose answer was lost, later ones to the same place
  * wait. One relaxed load as long as nothing is in doubt.
  */
-static bool must_wait(const struct hp_lane *lane, const struct hp_doubted *wanted)
+static bool must_wait(const struct hp_lane *lane, const struct hp_flow *flow, uint64_t offset,
+                      uint64_t length)
 {
-    return ferry_hp_doubts_overlap(lane->peer->transport, lane->peer, wanted);
+    struct ferry_scatter span = ferry_hp_flow_span(flow, offset, length);
+    struct hp_doubted wanted = {.addr = span.addr, .length = span.length, .flow = flow};
+
+    return ferry_hp_doubts_overlap(lane->peer->transport, lane->peer, &wanted);
 }
 
 static bool doubts(const struct hp_lane *lane)
@@ -130,10 +202,9 @@ static bool doubts(const struct hp_lane *lane)
 static bool hold(struct hp_lane *lane, struct hp_ref *ref)
 {
     const struct ferry_xfer *xfer = ref->flow->xfer;
-    struct hp_doubted wanted = {
-        .addr = xfer->remote_addr, .length = xfer->length, .flow = ref->flow};
 
-    if (xfer->opcode != FERRY_WRITE || ferry_hp_ref_spent(ref) || !must_wait(lane, &wanted))
+    if (xfer->opcode != FERRY_WRITE || ferry_hp_ref_spent(ref) ||
+        !must_wait(lane, ref->flow, 0, xfer->length))
         return false;
     ferry_list_remove(&ref->link);
     ferry_list_push_back(&lane->held_queue, &ref->link);
@@ -151,13 +222,8 @@ void ferry_hp_lane_unhold(struct hp_lane *lane)
 /* The same for a WRITE that waits in the window, after a connection that ended before it left. */
 static bool op_waits(const struct hp_lane *lane, const struct hp_op *op, bool begun)
 {
-    struct hp_doubted wanted = {
-        .addr = op->flow->xfer->remote_addr + ferry_hp_flow_chunk_offset(op->flow, op->chunk),
-        .length = op->length,
-        .flow = op->flow,
-    };
-
-    return op->is_write && !begun && must_wait(lane, &wanted);
+    /* A READ may have outlived its flow. */
+    return op->is_write && !begun && must_wait(lane, op->flow, op->offset, op->length);
 }
 
 void ferry_hp_lane_renumber(struct hp_lane *lane)
@@ -167,6 +233,7 @@ void ferry_hp_lane_renumber(struct hp_lane *lane)
 
         op->request_id = atomic_fetch_add_explicit(&lane->peer->transport->next_request_id, 1,
                                                    memory_order_relaxed);
+        ferry_hp_lane_forget_list(lane, op);
         encode(lane, op);
     }
 }
@@ -182,6 +249,10 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
         stop_if_asked(lane, flow);
         if (doubts(lane) && hold(lane, ref))
             continue;
+        if (flow->xfer->pieces != NULL && !flow->singly &&
+            (lane->session_features & FERRY_FEATURE_SCATTER) == 0)
+            ferry_hp_flow_fail(flow, FERRY_ERR_UNSUPPORTED, 0,
+                               "hp_tcp: the peer takes no lists of pieces");
         if (ferry_hp_ref_claim(ref, &chunk))
             push_op(lane, flow, chunk);
         if (ferry_hp_ref_spent(ref)) {
@@ -215,6 +286,19 @@ void ferry_hp_lane_prune(struct hp_lane *lane)
     prune_queue(lane, &lane->bulk_queue);
 }
 
+/* The payload of a WRITE from byte @skip on. Returns the pieces used; *bytes_out what they hold. */
+static uint32_t gather_payload(const struct hp_op *op, uint64_t skip, struct iovec *iov,
+                               uint32_t iov_max, uint64_t *bytes_out)
+{
+    if (op->local == NULL)
+        return ferry_hp_pieces_iov(ferry_hp_flow_pieces(op->flow), op->offset + skip,
+                                   op->length - skip, iov, iov_max, bytes_out);
+    *bytes_out = op->length - skip;
+    iov->iov_base = op->local + skip;
+    iov->iov_len = op->length - skip;
+    return 1;
+}
+
 /* Describe what waits, from ops[sent] at tx_offset on. Returns the number of pieces. */
 static uint32_t gather(struct hp_lane *lane)
 {
@@ -224,13 +308,18 @@ static uint32_t gather(struct hp_lane *lane)
 
     for (uint32_t i = lane->sent; i != lane->tail; i++) {
         struct hp_op *op = ferry_hp_lane_op(lane, i);
+        uint64_t covered;
 
         if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
             break;
         if (doubts(lane) && op_waits(lane, op, skip > 0))
             break;
+        if (ferry_hp_op_has_list(op) && !encode_list(lane, op))
+            break;
         if (skip < op->header_bytes) {
-            lane->iov[count].iov_base = op->header + skip;
+            uint8_t *header = op->list_at != 0 ? lane->lists + (op->list_at - 1) : op->header;
+
+            lane->iov[count].iov_base = header + skip;
             lane->iov[count].iov_len = op->header_bytes - skip;
             bytes += lane->iov[count++].iov_len;
             skip = 0;
@@ -238,9 +327,10 @@ static uint32_t gather(struct hp_lane *lane)
             skip -= op->header_bytes;
         }
         if (op->is_write) {
-            lane->iov[count].iov_base = op->local + skip;
-            lane->iov[count].iov_len = op->length - skip;
-            bytes += lane->iov[count++].iov_len;
+            count += gather_payload(op, skip, &lane->iov[count], HP_IOV_MAX - count, &covered);
+            bytes += covered;
+            if (covered < op->length - skip)
+                break;
         }
         skip = 0;
     }
@@ -276,6 +366,8 @@ static void on_sent(struct ferry_op *tx, int64_t result)
         left -= step;
         lane->tx_offset += step;
         if (lane->tx_offset == whole) {
+            if (op->list_at != 0 && --lane->lists_pending == 0)
+                lane->lists_used = 0;
             lane->sent++;
             lane->tx_offset = 0;
         }

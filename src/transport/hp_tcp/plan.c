@@ -47,13 +47,24 @@ static void cut_static(struct hp_flow *flow, uint32_t rails)
     flow->chunk_bytes = length / flow->chunk_count;
 }
 
+static void cut_equally(struct hp_flow *flow, uint64_t chunk)
+{
+    uint64_t length = flow->xfer->length;
+    uint64_t count = length / chunk;
+
+    /* No crumb of a last chunk. */
+    if (length % chunk != 0 && (count == 0 || length % chunk > chunk / 4))
+        count++;
+    flow->chunk_bytes = chunk;
+    flow->chunk_count = (uint32_t)count;
+}
+
 /* How a request is cut. Towards v1 a WRITE stays whole: a half-done one could not be told apart. */
 static void cut(struct hp_flow *flow, const struct hp_peer *peer)
 {
     const struct ferry_hp_settings *settings = &flow->transport->settings;
     const struct ferry_xfer *xfer = flow->xfer;
     uint64_t chunk = settings->chunk_bytes;
-    uint64_t count;
 
     flow->dealt = false;
     if (settings->slicing == FERRY_HP_SLICING_STATIC) {
@@ -62,23 +73,103 @@ static void cut(struct hp_flow *flow, const struct hp_peer *peer)
     }
     if (xfer->opcode == FERRY_WRITE && !peer->speaks_ferry && !settings->v1_write_striping)
         chunk = xfer->length;
-    /* Never more chunks than 32 bits count, and no crumb of a last chunk. */
+    /* Never more chunks than 32 bits count. */
     while (xfer->length / chunk > UINT32_MAX / 4)
         chunk *= 2;
-    count = xfer->length / chunk;
-    if (xfer->length % chunk != 0 && (count == 0 || xfer->length % chunk > chunk / 4))
-        count++;
-    flow->chunk_bytes = chunk;
-    flow->chunk_count = (uint32_t)count;
+    cut_equally(flow, chunk);
+}
+
+/* The most entries that any chunk of @chunk_bytes would have. */
+static uint32_t entries_most(const struct ferry_xfer *xfer, uint64_t chunk_bytes)
+{
+    uint64_t boundary = chunk_bytes;
+    uint32_t entries = 0;
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < xfer->piece_count; i++) {
+        const struct ferry_xfer_piece *piece = &xfer->pieces[i];
+        uint64_t end = piece->offset + piece->length;
+
+        entries++;
+        if (entries > most)
+            most = entries;
+        if (end < boundary)
+            continue;
+        /* What crosses a boundary is an entry on both sides of it. */
+        entries = end % chunk_bytes != 0;
+        boundary = (end / chunk_bytes + 1) * chunk_bytes;
+    }
+    return most;
+}
+
+/*
+ * A list is cut at equal distances too, so that a chunk's place follows from its number. Where the
+ * pieces are so small that a frame would have too many, all chunks are shorter. Towards v1 there
+ * are no lists: each piece is a request.
+ */
+static void cut_list(struct hp_flow *flow, const struct hp_peer *peer)
+{
+    const struct ferry_xfer *xfer = flow->xfer;
+    uint64_t chunk = flow->transport->settings.chunk_bytes;
+
+    flow->dealt = false;
+    flow->singly = !peer->speaks_ferry;
+    if (flow->singly) {
+        flow->chunk_bytes = 0;
+        flow->chunk_count = xfer->piece_count;
+        return;
+    }
+    /*
+     * Each entry has a byte at least, so this ends. Half, because the last chunk may have what two
+     * would.
+     */
+    while (entries_most(xfer, chunk) > FERRY_SCATTER_COUNT_MAX / 2)
+        chunk /= 2;
+    if (xfer->length / chunk > UINT32_MAX / 4)
+        ferry_hp_flow_fail(flow, FERRY_ERR_TOO_LARGE, 0,
+                           "hp_tcp: a list of very many bytes, some in very small pieces");
+    cut_equally(flow, chunk);
+}
+
+static void refuse(struct hp_flow *flow, enum ferry_status status, const char *where)
+{
+    ferry_hp_flow_fail(flow, status, 0, where);
+}
+
+/* What the peer's description says about one range; its registration id. */
+static uint64_t check_range(struct hp_flow *flow, const struct hp_target *target, uint64_t addr,
+                            uint64_t length)
+{
+    const struct hp_target_buffer *buffer = find_buffer(target, addr, length);
+
+    if (buffer == NULL) {
+        refuse(flow, FERRY_ERR_RANGE, "hp_tcp: no one buffer of the peer covers the range");
+        return 0;
+    }
+    if (flow->xfer->opcode == FERRY_WRITE && !buffer->writable)
+        refuse(flow, FERRY_ERR_PERMISSION, "hp_tcp: the peer's buffer is read-only");
+    return buffer->registration_id;
+}
+
+static void check_ranges(struct hp_flow *flow, const struct hp_target *target)
+{
+    struct ferry_xfer *xfer = flow->xfer;
+
+    flow->registration_id = 0;
+    if (xfer->pieces == NULL)
+        flow->registration_id = check_range(flow, target, xfer->remote_addr, xfer->length);
+    for (uint32_t i = 0; i < xfer->piece_count; i++)
+        xfer->pieces[i].own = check_range(flow, target, xfer->pieces[i].remote_addr,
+                                          xfer->pieces[i].length);
 }
 
 static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct ferry_xfer *xfer)
 {
     const struct hp_target *target = (const struct hp_target *)(const void *)xfer->target;
-    const struct hp_target_buffer *buffer = find_buffer(target, xfer->remote_addr, xfer->length);
 
     flow->xfer = xfer;
     flow->transport = transport;
+    flow->singly = false;
     atomic_store_explicit(&flow->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->chunks_done, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->stopped, false, memory_order_relaxed);
@@ -86,20 +177,16 @@ static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct
     atomic_store_explicit(&flow->status, FERRY_OK, memory_order_relaxed);
     atomic_store_explicit(&flow->native, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->where, NULL, memory_order_relaxed);
-    cut(flow, target->peer);
-    flow->registration_id = buffer != NULL ? buffer->registration_id : 0;
+    if (xfer->pieces != NULL)
+        cut_list(flow, target->peer);
+    else
+        cut(flow, target->peer);
     if (target->peer->rails_differ)
-        ferry_hp_flow_fail(flow, FERRY_ERR_STALE_KEY, 0,
-                           "hp_tcp: a v1 peer must have as many endpoints as this engine has "
-                           "rail_addresses");
-    else if (buffer == NULL)
-        ferry_hp_flow_fail(flow, FERRY_ERR_RANGE, 0,
-                           "hp_tcp: no one buffer of the peer covers the range");
-    else if (xfer->opcode == FERRY_WRITE && !buffer->writable)
-        ferry_hp_flow_fail(flow, FERRY_ERR_PERMISSION, 0, "hp_tcp: the peer's buffer is read-only");
-    else if (xfer->length > target->base.max_transfer_bytes)
-        ferry_hp_flow_fail(flow, FERRY_ERR_TOO_LARGE, 0,
-                           "hp_tcp: longer than max_transfer_bytes of one side");
+        refuse(flow, FERRY_ERR_STALE_KEY,
+               "hp_tcp: a v1 peer must have as many endpoints as this engine has rail_addresses");
+    check_ranges(flow, target);
+    if (xfer->length > target->base.max_transfer_bytes)
+        refuse(flow, FERRY_ERR_TOO_LARGE, "hp_tcp: longer than max_transfer_bytes of one side");
     xfer->transport_data = flow;
 }
 

@@ -46,9 +46,11 @@ void ferry_hp_question_fini(struct hp_question *question)
 
 static struct hp_doubted range_of(const struct hp_op *op)
 {
+    struct ferry_scatter span = ferry_hp_flow_span(op->flow, op->offset, op->length);
+
     return (struct hp_doubted){
-        .addr = op->flow->xfer->remote_addr + ferry_hp_flow_chunk_offset(op->flow, op->chunk),
-        .length = op->length,
+        .addr = span.addr,
+        .length = span.length,
         .request_id = op->request_id,
         .flow = op->flow,
     };
@@ -220,7 +222,7 @@ static bool stays(struct hp_lane *lane, struct hp_op *op, enum ferry_resolve_ver
     atomic_store_explicit(&flow->torn, true, memory_order_relaxed);
     if (op->doubt == HP_DOUBT_END)
         ferry_hp_flow_fail(flow, op->doubt_status, 0, op->doubt_where);
-    else if (atomic_load_explicit(&xfer->cancel_asked, memory_order_relaxed))
+    else if (ferry_xfer_cancel_asked(xfer))
         ferry_hp_flow_fail(flow, FERRY_ERR_CANCELED, 0, "hp_tcp: canceled before it was applied");
     else if (xfer->deadline_ns <= ferry_reactor_now(ferry_hp_reactor(lane->worker)))
         ferry_hp_flow_fail(flow, FERRY_ERR_TIMED_OUT, ETIMEDOUT,

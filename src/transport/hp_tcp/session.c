@@ -28,11 +28,14 @@ static void release_leases(struct hp_session *session)
 {
     for (uint32_t i = session->head; i != session->tail; i++) {
         ferry_lease_release(&ferry_hp_session_answer(session, i)->lease);
+        ferry_hp_session_list_sent(session, ferry_hp_session_answer(session, i));
         free(ferry_hp_session_answer(session, i)->own);
     }
     session->head = session->tail;
-    if (session->incoming.active)
+    if (session->incoming.active) {
         ferry_lease_release(&session->incoming.lease);
+        ferry_hp_session_list_landed(session, &session->incoming);
+    }
     session->incoming.active = false;
 }
 
@@ -52,6 +55,7 @@ static void session_closed(struct hp_session *session)
     ferry_list_remove(&session->link);
     ferry_hp_session_pending_remove(session);
     ferry_worker_add_duty(worker->worker, -1);
+    free(session->ranges);
     free(session);
     atomic_fetch_sub(&transport->session_count, 1);
     ferry_hp_live_drop(transport);
@@ -174,8 +178,10 @@ void ferry_hp_session_scan(struct hp_session *session)
     for (uint32_t i = session->head; i != session->tail && !revoked; i++) {
         struct hp_answer *answer = ferry_hp_session_answer(session, i);
 
-        revoked = ferry_lease_held(&answer->lease) && ferry_lease_revoked(&answer->lease);
+        revoked = (ferry_lease_held(&answer->lease) && ferry_lease_revoked(&answer->lease)) ||
+                  ferry_hp_session_list_revoked(session, answer);
     }
+    revoked = revoked || ferry_hp_session_body_revoked(session);
     if (revoked)
         ferry_hp_session_abort(session, "hp_tcp: its memory was unregistered");
     if (session->record != NULL && atomic_load(&session->record->doomed))

@@ -30,6 +30,24 @@ enum hp_codec {
     HP_CODEC_FERRY,
 };
 
+/*
+ * The ranges of requests with lists, and the leases on them, from the first such request of a
+ * session on. A WRITE's are those of the body that is arriving; those of READs lie in a ring, in
+ * the order of their answers. A lease is held by the first of the ranges that it covers in a row.
+ */
+#define HP_RANGES_MAX (3u * FERRY_SCATTER_COUNT_MAX)
+
+struct hp_ranges {
+    struct ferry_xfer_piece in[FERRY_SCATTER_COUNT_MAX];
+    struct ferry_lease in_leases[FERRY_SCATTER_COUNT_MAX];
+    struct ferry_xfer_piece out[HP_RANGES_MAX];
+    struct ferry_lease out_leases[HP_RANGES_MAX];
+    uint32_t lists; /* in the ring */
+    uint32_t head;  /* first range of the oldest */
+    uint32_t tail;  /* behind the last range of the newest */
+    struct iovec iov[HP_IOV_MAX];
+};
+
 /* One answer on its way out: a header, and the payload of a READ straight from registered memory.
  */
 struct hp_answer {
@@ -37,6 +55,8 @@ struct hp_answer {
     uint16_t header_bytes;
     const unsigned char *payload;
     uint64_t payload_bytes;
+    uint32_t range_first; /* of range_count in the ring, if the payload is a list */
+    uint32_t range_count;
     struct ferry_lease lease;
     uint8_t *own; /* the whole frame, where it does not fit into `header`; malloc'd */
 };
@@ -49,6 +69,8 @@ struct hp_incoming {
     enum ferry_status refusal;
     uint64_t request_id;
     unsigned char *to;
+    uint32_t range_count; /* > 0: it goes to these of session->ranges->in */
+    bool staged;          /* small ranges: comes through staging, however long it is */
     uint64_t length;
     uint64_t left;
     struct ferry_lease lease;
@@ -88,6 +110,9 @@ struct hp_session {
     struct ferry_auth_transcript transcript;
     /* receive */
     bool rx_direct;
+    bool starved;             /* the next request waits for room in the ring of ranges */
+    uint32_t bulk_header;     /* of the latest large WRITE */
+    struct hp_ranges *ranges; /* NULL until a list came */
     uint32_t stage_begin;
     uint32_t stage_end;
     struct hp_incoming incoming;
@@ -142,10 +167,46 @@ void ferry_hp_session_parse(struct hp_session *session);
 /* The predecessor may have ended: if so, greet and go on. */
 void ferry_hp_session_fenced(struct hp_session *session);
 
+/* session_list.c: requests with lists; all ranges are leased or none. */
+
+/*
+ * Have a place for the list of @frame. False: it has to wait until answers have left; or, with
+ * *status_out set, there is no memory.
+ */
+bool ferry_hp_session_list_room(struct hp_session *session, const struct ferry_frame *frame,
+                                enum ferry_status *status_out);
+/* Lease the ranges of a READ into the ring. Given: there is room. */
+enum ferry_status ferry_hp_session_list_read(struct hp_session *session,
+                                             const struct ferry_frame *frame, uint32_t *first_out);
+/* Lease the ranges of a WRITE as those of the body. Given: no body is arriving. */
+enum ferry_status ferry_hp_session_list_write(struct hp_session *session,
+                                              const struct ferry_frame *frame);
+/* Give the ranges of an answer, or of the body, back. No-op for those without. */
+void ferry_hp_session_list_sent(struct hp_session *session, struct hp_answer *answer);
+void ferry_hp_session_list_landed(struct hp_session *session, struct hp_incoming *incoming);
+/* Some memory of an answer's list, or of the body's, is being unregistered. */
+bool ferry_hp_session_list_revoked(const struct hp_session *session,
+                                   const struct hp_answer *answer);
+bool ferry_hp_session_body_revoked(const struct hp_session *session);
+
+static inline struct hp_pieces ferry_hp_answer_pieces(const struct hp_session *session,
+                                                      const struct hp_answer *answer)
+{
+    return (struct hp_pieces){&session->ranges->out[answer->range_first], answer->range_count};
+}
+
+static inline struct hp_pieces ferry_hp_body_pieces(const struct hp_session *session)
+{
+    return (struct hp_pieces){session->ranges->in, session->incoming.range_count};
+}
+
 /* session_tx.c: the answers of both codecs; each takes a free slot (given: not full) */
 void ferry_hp_session_send(struct hp_session *session);
 void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint64_t addr,
                           uint64_t length, struct ferry_lease *lease);
+/* The same from a list in the ring. */
+void ferry_hp_answer_read_list(struct hp_session *session, const struct ferry_frame *frame,
+                               uint32_t range_first);
 void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length);
 void ferry_hp_answer_hello(struct hp_session *session);
 /* A RESOLVE_REPLY of @count entries at @list; takes over @frame, which has the list in its place.

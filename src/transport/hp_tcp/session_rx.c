@@ -5,6 +5,7 @@
  * is received straight into registered memory. Every number from the wire is checked against the
  * registry before it becomes an address. The order of checks and answers is the published server's.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,9 @@
 #include "base/log.h"
 #include "transport/hp_tcp/session.h"
 
-/* The longest request header that is taken: a question about the largest window there is. */
-#define REQUEST_HEADER_MAX 4096u
+/* The longest request header that is taken: one with the longest list. It fits into staging. */
+#define REQUEST_HEADER_MAX HP_LIST_HEADER_MAX
+static_assert(REQUEST_HEADER_MAX <= HP_STAGE_BYTES, "a header with a list does not fit");
 
 static uint32_t stage_have(const struct hp_session *session)
 {
@@ -57,15 +59,38 @@ static void refuse(struct hp_session *session, const struct hp_request *request,
     }
 }
 
+/* The total time counts from the oldest request in hand, so that new ones do not renew it. */
+static void note_request(struct hp_session *session)
+{
+    if (session->head == session->tail)
+        session->request_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+}
+
+/* A body follows in any case; refused, it is read and thrown away, to stay in step. */
+static struct hp_incoming *expect_body(struct hp_session *session, uint64_t request_id,
+                                       uint64_t length, enum ferry_status status)
+{
+    session->incoming = (struct hp_incoming){
+        .active = true,
+        .discard = status != FERRY_OK,
+        .refusal = status,
+        .request_id = request_id,
+        .length = length,
+        .left = length,
+    };
+    session->bulk = length > HP_COPY_MAX;
+    session->bulk_header = session->codec == HP_CODEC_FERRY ? FERRY_FRAME_FIXED_SIZE
+                                                            : FERRY_V1_REQUEST_SIZE;
+    return &session->incoming;
+}
+
 static void serve(struct hp_session *session, const struct hp_request *request)
 {
     struct ferry_lease lease = {0};
     enum ferry_status status = lease_for(session, request, &lease);
-    struct hp_incoming *in = &session->incoming;
+    struct hp_incoming *in;
 
-    /* The total time counts from the oldest request in hand, so that new ones do not renew it. */
-    if (session->head == session->tail)
-        session->request_ns = ferry_reactor_now(ferry_hp_reactor(session->worker));
+    note_request(session);
     if (request->opcode == FERRY_READ) {
         if (status == FERRY_OK)
             ferry_hp_answer_read(session, request->request_id, request->remote_addr,
@@ -74,18 +99,41 @@ static void serve(struct hp_session *session, const struct hp_request *request)
             refuse(session, request, status);
         return;
     }
-    /* The body follows in any case; without a lease it is read and thrown away, to stay in step. */
-    *in = (struct hp_incoming){
-        .active = true,
-        .discard = status != FERRY_OK,
-        .refusal = status,
-        .request_id = request->request_id,
-        .to = (unsigned char *)(uintptr_t)request->remote_addr,
-        .length = request->length,
-        .left = request->length,
-        .lease = lease,
+    in = expect_body(session, request->request_id, request->length, status);
+    in->to = (unsigned char *)(uintptr_t)request->remote_addr;
+    in->lease = lease;
+}
+
+/* A request with a list; there is room for it, or no memory at all. */
+static void serve_list(struct hp_session *session, const struct ferry_frame *frame)
+{
+    struct hp_request request = {
+        .opcode = frame->type == FERRY_FRAME_READ ? FERRY_READ : FERRY_WRITE,
+        .request_id = frame->request_id,
+        .length = frame->length,
     };
-    session->bulk = request->length > HP_COPY_MAX;
+    enum ferry_status status = FERRY_ERR_NO_MEMORY;
+    struct hp_incoming *in;
+    uint32_t first;
+
+    note_request(session);
+    if (request.opcode == FERRY_READ) {
+        if (session->ranges != NULL)
+            status = ferry_hp_session_list_read(session, frame, &first);
+        if (status == FERRY_OK)
+            ferry_hp_answer_read_list(session, frame, first);
+        else
+            refuse(session, &request, status);
+        return;
+    }
+    if (session->ranges != NULL)
+        status = ferry_hp_session_list_write(session, frame);
+    in = expect_body(session, frame->request_id, frame->length, status);
+    session->bulk_header = (uint32_t)ferry_frame_size(frame);
+    if (status != FERRY_OK)
+        return;
+    in->range_count = frame->list.count;
+    in->staged = ferry_hp_pieces_small(ferry_hp_body_pieces(session), 0, in->length);
 }
 
 static void body_complete(struct hp_session *session)
@@ -96,6 +144,7 @@ static void body_complete(struct hp_session *session)
     session->incoming.active = false;
     /* The last byte has landed: give the memory back before the peer hears of it. */
     ferry_lease_release(&in.lease);
+    ferry_hp_session_list_landed(session, &in);
     if (in.discard) {
         refuse(session, &request, in.refusal);
         return;
@@ -121,7 +170,10 @@ static void body_from_stage(struct hp_session *session)
     struct hp_incoming *in = &session->incoming;
     uint64_t take = stage_have(session) < in->left ? stage_have(session) : in->left;
 
-    if (!in->discard)
+    if (!in->discard && in->range_count > 0)
+        ferry_hp_pieces_fill(ferry_hp_body_pieces(session), in->length - in->left,
+                             session->stage + session->stage_begin, take);
+    else if (!in->discard)
         memcpy(in->to + (in->length - in->left), session->stage + session->stage_begin, take);
     session->stage_begin += (uint32_t)take;
     body_advance(session, take);
@@ -263,7 +315,8 @@ static void request_frame(struct hp_session *session, const struct ferry_frame *
         .length = frame->length,
     };
 
-    if ((frame->flags & FERRY_FLAG_SCATTER) != 0 || (frame->flags & FERRY_FLAG_CHECKSUM) != 0) {
+    if ((ferry_frame_features(frame) & ~session->features &
+         (FERRY_FEATURE_SCATTER | FERRY_FEATURE_CHECKSUM)) != 0) {
         ferry_hp_session_fatal(session, frame, FERRY_FRAME_UNSUPPORTED,
                                "a feature that was not agreed on");
     } else if (frame->length > transport->settings.max_transfer_bytes) {
@@ -272,6 +325,8 @@ static void request_frame(struct hp_session *session, const struct ferry_frame *
         else
             ferry_hp_session_fatal(session, frame, FERRY_FRAME_TOO_LARGE,
                                    "longer than max_transfer_bytes");
+    } else if ((frame->flags & FERRY_FLAG_SCATTER) != 0) {
+        serve_list(session, frame);
     } else {
         serve(session, &request);
     }
@@ -302,7 +357,21 @@ static void handle_frame(struct hp_session *session, const struct ferry_frame *f
     }
 }
 
-/* False: more bytes are needed. */
+/* False: a list has to wait for room in the ring, and with it all that comes behind. */
+static bool may_go_on(struct hp_session *session, const struct ferry_frame *frame)
+{
+    enum ferry_status status;
+
+    if ((frame->flags & FERRY_FLAG_SCATTER) == 0 || !session->greeted ||
+        (session->features & FERRY_FEATURE_SCATTER) == 0)
+        return true;
+    if (ferry_hp_session_list_room(session, frame, &status) || status != FERRY_OK)
+        return true;
+    session->starved = true;
+    return false;
+}
+
+/* False: more bytes are needed, or room. */
 static bool read_frame(struct hp_session *session)
 {
     const uint8_t *bytes = session->stage + session->stage_begin;
@@ -321,6 +390,8 @@ static bool read_frame(struct hp_session *session)
                                ferry_frame_verdict_text(verdict));
         return true;
     }
+    if (!may_go_on(session, &frame))
+        return false;
     session->stage_begin += need;
     if (session->greeted)
         handle_frame(session, &frame);
@@ -362,7 +433,7 @@ static bool decide_codec(struct hp_session *session)
 /* False: nothing more can be done with what is staged. */
 static bool parse_one(struct hp_session *session)
 {
-    if (session->fencing)
+    if (session->fencing || session->starved)
         return false;
     if (session->incoming.active) {
         if (stage_have(session) == 0)
@@ -426,22 +497,60 @@ static void aim_at_sink(struct hp_session *session, uint64_t most)
     session->rx.min_bytes = 0;
 }
 
+/* How much of a header is missing that is likely to be followed by a large body; 0 if it is not. */
+static uint32_t header_missing(const struct hp_session *session)
+{
+    uint32_t have = stage_have(session);
+    uint32_t need = session->bulk_header;
+
+    if (!session->bulk || session->incoming.active)
+        return 0;
+    /* Once its beginning is there, the header says how long it is itself. */
+    if (session->codec == HP_CODEC_FERRY && have >= 8 &&
+        ferry_frame_peek(session->stage + session->stage_begin, have, &need) != FERRY_FRAME_VALID)
+        return 0;
+    return need > have ? need - have : 0;
+}
+
 static void aim_at_stage(struct hp_session *session)
 {
-    uint32_t header = session->codec == HP_CODEC_FERRY ? FERRY_FRAME_FIXED_SIZE
-                                                       : FERRY_V1_REQUEST_SIZE;
+    uint32_t missing = header_missing(session);
+    uint32_t room;
 
     if (session->stage_begin > 0) {
         memmove(session->stage, session->stage + session->stage_begin, stage_have(session));
         session->stage_end -= session->stage_begin;
         session->stage_begin = 0;
     }
+    room = HP_STAGE_BYTES - session->stage_end;
     session->rx.buf = session->stage + session->stage_end;
-    session->rx.len = HP_STAGE_BYTES - session->stage_end;
     /* After a large WRITE another is likely: take the header alone, the body goes straight in. */
-    if (session->bulk && !session->incoming.active && session->stage_end < header)
-        session->rx.len = header - session->stage_end;
+    session->rx.len = missing > 0 && missing < room ? missing : room;
     session->rx.min_bytes = 0;
+}
+
+/* The body of a WRITE, straight to where it belongs, or to the sink. */
+static void aim_at_body(struct hp_session *session)
+{
+    struct hp_incoming *in = &session->incoming;
+    uint64_t covered = in->left;
+
+    session->rx_direct = true;
+    if (in->discard) {
+        aim_at_sink(session, in->left);
+        return;
+    }
+    if (in->range_count > 0) {
+        session->rx.kind = FERRY_OP_RECVV;
+        session->rx.iov = session->ranges->iov;
+        session->rx.iov_count = ferry_hp_pieces_iov(ferry_hp_body_pieces(session),
+                                                    in->length - in->left, in->left,
+                                                    session->ranges->iov, HP_IOV_MAX, &covered);
+    } else {
+        session->rx.buf = in->to + (in->length - in->left);
+        session->rx.len = in->left;
+    }
+    session->rx.min_bytes = covered < HP_RECV_STEP ? covered : HP_RECV_STEP;
 }
 
 void ferry_hp_session_receive(struct hp_session *session)
@@ -451,24 +560,17 @@ void ferry_hp_session_receive(struct hp_session *session)
     if (ferry_op_inflight(&session->rx))
         return;
     session->rx_direct = false;
+    session->rx.kind = FERRY_OP_RECV;
     if (session->state == HP_SESSION_LINGERING) {
         aim_at_sink(session, HP_SINK_BYTES);
     } else if (session->state != HP_SESSION_OPEN || ferry_hp_session_full(session) ||
-               (session->fencing && stage_have(session) == HP_STAGE_BYTES)) {
+               session->starved || (session->fencing && stage_have(session) == HP_STAGE_BYTES)) {
         return;
-    } else if (in->active && in->left > HP_COPY_MAX && stage_have(session) == 0) {
-        session->rx_direct = true;
-        if (in->discard) {
-            aim_at_sink(session, in->left);
-        } else {
-            session->rx.buf = in->to + (in->length - in->left);
-            session->rx.len = in->left;
-            session->rx.min_bytes = in->left < HP_RECV_STEP ? in->left : HP_RECV_STEP;
-        }
+    } else if (in->active && in->left > HP_COPY_MAX && !in->staged && stage_have(session) == 0) {
+        aim_at_body(session);
     } else {
         aim_at_stage(session);
     }
-    session->rx.kind = FERRY_OP_RECV;
     session->rx.done = on_received;
     session->rx.io = &session->io;
     session->rx_progress_seen = 0;

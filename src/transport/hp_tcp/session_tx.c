@@ -24,6 +24,7 @@ static struct hp_answer *take_slot(struct hp_session *session)
     answer->payload = NULL;
     answer->payload_bytes = 0;
     answer->lease = (struct ferry_lease){0};
+    answer->range_count = 0;
     answer->own = NULL;
     return answer;
 }
@@ -64,6 +65,20 @@ void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint6
         put_frame(session, answer,
                   &(struct ferry_frame){
                       .type = FERRY_FRAME_READ_REPLY, .request_id = request_id, .length = length});
+}
+
+void ferry_hp_answer_read_list(struct hp_session *session, const struct ferry_frame *frame,
+                               uint32_t range_first)
+{
+    struct hp_answer *answer = take_slot(session);
+
+    answer->payload_bytes = frame->length;
+    answer->range_first = range_first;
+    answer->range_count = frame->list.count;
+    put_frame(session, answer,
+              &(struct ferry_frame){.type = FERRY_FRAME_READ_REPLY,
+                                    .request_id = frame->request_id,
+                                    .length = frame->length});
 }
 
 void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length)
@@ -139,6 +154,21 @@ void ferry_hp_answer_resolve(struct hp_session *session, uint64_t request_id, ui
     session->answering = true;
 }
 
+/* The payload from byte @skip on. Returns the pieces used; *bytes_out is what they hold. */
+static uint32_t gather_payload(const struct hp_session *session, const struct hp_answer *answer,
+                               uint64_t skip, struct iovec *iov, uint32_t iov_max,
+                               uint64_t *bytes_out)
+{
+    if (answer->range_count > 0)
+        return ferry_hp_pieces_iov(ferry_hp_answer_pieces(session, answer), skip,
+                                   answer->payload_bytes - skip, iov, iov_max, bytes_out);
+    /* The reactor only reads from it; iovec has no const form. */
+    iov->iov_base = (void *)(uintptr_t)(answer->payload + skip);
+    iov->iov_len = answer->payload_bytes - skip;
+    *bytes_out = answer->payload_bytes - skip;
+    return 1;
+}
+
 static uint32_t gather(struct hp_session *session)
 {
     uint64_t skip = session->tx_offset;
@@ -159,10 +189,13 @@ static uint32_t gather(struct hp_session *session)
             skip -= answer->header_bytes;
         }
         if (answer->payload_bytes > 0) {
-            /* The reactor only reads from it; iovec has no const form. */
-            session->iov[count].iov_base = (void *)(uintptr_t)(answer->payload + skip);
-            session->iov[count].iov_len = answer->payload_bytes - skip;
-            bytes += session->iov[count++].iov_len;
+            uint64_t covered;
+
+            count += gather_payload(session, answer, skip, &session->iov[count], HP_IOV_MAX - count,
+                                    &covered);
+            bytes += covered;
+            if (covered < answer->payload_bytes - skip)
+                break;
         }
         skip = 0;
     }
@@ -189,6 +222,7 @@ static void advance(struct hp_session *session, uint64_t left)
             atomic_fetch_add_explicit(&session->worker->served_bytes, answer->payload_bytes,
                                       memory_order_relaxed);
         ferry_lease_release(&answer->lease);
+        ferry_hp_session_list_sent(session, answer);
         if (answer->own != NULL) {
             free(answer->own);
             answer->own = NULL;

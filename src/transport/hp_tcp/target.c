@@ -21,6 +21,7 @@ static void peer_free(struct hp_peer *peer)
         free(peer->lanes[i].ops);
         free(peer->lanes[i].stage);
         ferry_hp_question_fini(&peer->lanes[i].question);
+        free(peer->lanes[i].lists);
     }
     for (uint32_t i = 0; i < peer->endpoint_count; i++)
         free(peer->endpoints[i].host);
@@ -120,7 +121,8 @@ static enum ferry_status lanes_create(struct hp_transport *transport, struct hp_
         peer->lane_count = i + 1;
         lane->ops = calloc(window, sizeof(*lane->ops));
         lane->stage = malloc(HP_STAGE_BYTES);
-        if (lane->ops == NULL || lane->stage == NULL ||
+        lane->lists = malloc(HP_LISTS_BYTES);
+        if (lane->ops == NULL || lane->stage == NULL || lane->lists == NULL ||
             ferry_hp_question_init(lane, window) != FERRY_OK)
             return FERRY_ERR_NO_MEMORY;
         lane->op_mask = window - 1;

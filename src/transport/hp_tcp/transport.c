@@ -170,7 +170,7 @@ static void hp_cancel(struct ferry_transport *base, struct ferry_xfer *xfer)
 
 /* ---- revoke ---- */
 
-bool ferry_hp_range_revoked(struct hp_transport *transport, const void *addr, uint64_t length)
+bool ferry_hp_xfer_revoked(struct hp_transport *transport, const struct ferry_xfer *xfer)
 {
     bool found = false;
 
@@ -181,7 +181,7 @@ bool ferry_hp_range_revoked(struct hp_transport *transport, const void *addr, ui
          l = l->next) {
         const struct hp_revocation *r = FERRY_CONTAINER_OF(l, const struct hp_revocation, link);
 
-        found |= ferry_range_overlaps((uintptr_t)addr, length, r->addr, r->length);
+        found |= ferry_xfer_touches_local(xfer, r->addr, r->length);
     }
     pthread_mutex_unlock(&transport->mutex);
     return found;
@@ -425,7 +425,7 @@ const struct ferry_transport_ops ferry_hp_tcp_ops = {
     .ops_version = FERRY_TRANSPORT_OPS_VERSION,
     .name = "hp_tcp",
     .wire_id = FERRY_HP_TCP_WIRE_ID,
-    .caps = FERRY_CAP_DRAM | FERRY_CAP_CANCEL | FERRY_CAP_REVOKE,
+    .caps = FERRY_CAP_VECTOR | FERRY_CAP_DRAM | FERRY_CAP_CANCEL | FERRY_CAP_REVOKE,
     .options = &ferry_hp_option_table,
     .probe = hp_probe,
     .open = hp_open,
