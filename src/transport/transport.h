@@ -64,7 +64,7 @@ struct ferry_transport_env {
     const char *incarnation;    /* own, 32 hex digits */
     const char *advertise_host; /* the address at which peers reach this engine, never a wildcard */
     struct ferry_spin_budget *budget;
-    struct ferry_peer_channel *channel; /* to the same transport of a peer; NULL: there is none */
+    struct ferry_peer_channel *channel;  /* to the same transport of a peer; NULL: there is none */
     struct ferry_access_control *access; /* what peers have to prove; NULL: nothing */
     /* Seams for the model rig; NULL and false in production. */
     struct ferry_net *net;
