@@ -295,6 +295,22 @@ def thread_count(pid):
     return len(os.listdir("/proc/%d/task" % pid))
 
 
+def settled_uses(pid, seconds=20):
+    """
+    (descriptors, threads) of a process once they stay the same for half a second: what later counts are compared
+    with. A count taken at once may miss a connection that is not accepted yet, or hold one that is about to close.
+    """
+    def uses():
+        first = fd_count(pid), thread_count(pid)
+        until = now() + 0.5
+        while now() < until:
+            time.sleep(0.02)
+            if first != (fd_count(pid), thread_count(pid)):
+                return None
+        return first
+    return wait_until(uses, seconds, "descriptors and threads of process %d stay the same" % pid)
+
+
 def context_switches(pid):
     total = 0
     for task in os.listdir("/proc/%d/task" % pid):

@@ -288,7 +288,7 @@ def test_a_silent_peer_is_closed_in_time(guard):
 
 def test_a_crowd_at_the_gate_keeps_nobody_out(ferry, guarded):
     """The oldest of those who wait gives way; descriptors stay bounded and the good ones get in."""
-    base = harness.fd_count(guarded.server.pid)
+    base, _ = harness.settled_uses(guarded.server.pid)
     crowd = []
     try:
         for _ in range(600):

@@ -23,7 +23,7 @@ def test_every_partial_header(ferry, serve, start, wire):
                   "--duration", 8])
     where, header = server.data_endpoint(), HEADERS[wire]
     harness.wait_until(lambda: harness.cpu_seconds(server.pid) > 0.1, 10, "the good initiator works")
-    base = harness.fd_count(server.pid)
+    base, _ = harness.settled_uses(server.pid)
 
     for leave in (v1.Client.close, v1.Client.reset):
         for count in range(len(header)):

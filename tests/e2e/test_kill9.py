@@ -33,7 +33,7 @@ def test_initiator_survives_its_target(ferry, processes, start):
         client.tell("stream")
         assert client.line(20) == "streaming", "round %d" % i
         if i == 1:
-            base = harness.fd_count(client.pid), harness.thread_count(client.pid)
+            base = harness.settled_uses(client.pid)
         time.sleep(seeds.uniform(0, 0.15))
         began = harness.now()
         server.kill()
@@ -64,7 +64,7 @@ def test_target_survives_its_initiator(serve, start):
         time.sleep(seeds.uniform(0, 0.15))
         client.kill()
         if base is None:
-            base = harness.wait_until(lambda: settled(server.pid), 10, "the first round is over")
+            base = harness.settled_uses(server.pid)
         harness.wait_until(lambda: harness.fd_count(server.pid) <= base[0], 5,
                            "round %d: descriptors are back to %d" % (i, base[0]))
         assert harness.thread_count(server.pid) <= base[1]
@@ -72,13 +72,6 @@ def test_target_survives_its_initiator(serve, start):
     client = start([PROGRAM, server.name, LENGTH], stdin=subprocess.PIPE)
     assert client.line(20) == "ready" and client.ask("once", 20) == "ok"
     assert server.stop() == 0, server.stderr()
-
-
-def settled(pid):
-    """Descriptors and threads, once they stay the same for a while."""
-    first = harness.fd_count(pid), harness.thread_count(pid)
-    time.sleep(0.5)
-    return first if first == (harness.fd_count(pid), harness.thread_count(pid)) else None
 
 
 @pytest.mark.seconds(60)

@@ -8,6 +8,9 @@
  *     stream    READ and WRITE in turns until one fails; answers `streaming` after the first, then
  *               `failed STATUS MILLISECONDS` with how long the failing request took
  *     open NAME close the segment and open another one; answers `ok` or `failed ...`
+ *     time OP BYTES COUNT
+ *               so many requests of one kind and length, one after the other; answers `ok` and the
+ *               nanoseconds of each, or `failed ...`
  *     idle      answers `ok`, does nothing else
  *
  * End of input closes the engine; the exit status says whether that worked. Every READ is compared
@@ -109,6 +112,37 @@ static void stream(struct survivor *me)
            (unsigned long long)((now_ns() - began_ns) / 1000000u), ferry_last_error_text());
 }
 
+static enum ferry_status time_requests(struct survivor *me, const char *what)
+{
+    static uint64_t took_ns[10000];
+    struct ferry_request request = FERRY_REQUEST_INIT;
+    char op[8];
+    unsigned long long bytes, count;
+
+    if (sscanf(what, "%7s %llu %llu", op, &bytes, &count) != 3 || bytes > me->length ||
+        count > sizeof(took_ns) / sizeof(took_ns[0]))
+        return FERRY_ERR_INVALID;
+    request.segment = me->segment;
+    request.remote_offset = me->remote;
+    request.length = bytes;
+    request.local = me->out;
+    for (unsigned long long i = 0; i < count; i++) {
+        uint64_t began_ns = now_ns();
+        enum ferry_status status = strcmp(op, "write") == 0
+                                       ? ferry_write(me->engine, &request, FERRY_NO_DEADLINE)
+                                       : ferry_read(me->engine, &request, FERRY_NO_DEADLINE);
+
+        took_ns[i] = now_ns() - began_ns;
+        if (status != FERRY_OK)
+            return status;
+    }
+    printf("ok");
+    for (unsigned long long i = 0; i < count; i++)
+        printf(" %llu", (unsigned long long)took_ns[i]);
+    puts("");
+    return FERRY_OK;
+}
+
 static void obey(struct survivor *me, const char *line)
 {
     enum ferry_status status = FERRY_OK;
@@ -117,7 +151,11 @@ static void obey(struct survivor *me, const char *line)
         stream(me);
         return;
     }
-    if (strcmp(line, "once") == 0)
+    if (strncmp(line, "time ", 5) == 0) {
+        status = time_requests(me, line + 5);
+        if (status == FERRY_OK)
+            return;
+    } else if (strcmp(line, "once") == 0)
         status = one_round(me);
     else if (strncmp(line, "open ", 5) == 0)
         status = open_segment(me, line + 5);
