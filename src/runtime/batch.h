@@ -87,6 +87,7 @@ struct ferry_split {
     _Atomic uint32_t next;  /* piece to hand over; may run past the count */
     _Atomic uint32_t holds; /* parts with the transport, and whoever hands over */
     _Atomic uint32_t done;
+    _Atomic bool touched;   /* a piece that did not end well may have been applied, in part */
     _Atomic int32_t status; /* enum ferry_status; the worst so far */
     _Atomic int32_t native;
     _Atomic(const char *) where;

@@ -57,7 +57,9 @@ static void settle(struct ferry_task *task)
         return;
     }
     split->resume = false;
-    task->xfer.unapplied = task->xfer.opcode == FERRY_READ || done == 0;
+    task->xfer.unapplied = task->xfer.opcode == FERRY_READ ||
+                           (done == 0 &&
+                            !atomic_load_explicit(&split->touched, memory_order_relaxed));
     ferry_xfer_end(&task->xfer, (enum ferry_status)atomic_load(&split->status),
                    atomic_load_explicit(&split->native, memory_order_relaxed),
                    atomic_load_explicit(&split->where, memory_order_relaxed));
@@ -148,10 +150,13 @@ static void part_ended(struct ferry_xfer *xfer)
     struct ferry_split *split = &task->vector->split;
     enum ferry_status status = FERRY_OK;
 
-    if (xfer->status == FERRY_OK)
+    if (xfer->status == FERRY_OK) {
         atomic_fetch_add_explicit(&split->done, 1, memory_order_relaxed);
-    else
+    } else {
+        if (!xfer->unapplied)
+            atomic_store_explicit(&split->touched, true, memory_order_relaxed);
         note_failure(split, xfer->status, xfer->native, xfer->where);
+    }
     if (advance(part, &status))
         return;
     /* acq_rel: the last one to leave sees the counts and marks of all others. */
@@ -166,6 +171,7 @@ static void begin(struct ferry_task *task)
 
     atomic_store(&split->next, 0);
     atomic_store(&split->done, 0);
+    atomic_store(&split->touched, false);
     atomic_store(&split->status, FERRY_OK);
     atomic_store(&split->native, 0);
     atomic_store(&split->where, NULL);

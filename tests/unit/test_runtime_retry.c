@@ -39,6 +39,8 @@ static struct ferry_engine *open_engine(struct rig *rig, const char *name)
 
     assert_ok(ferry_config_create(&config));
     assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
+    /* Lists go piece by piece, as over a transport that cannot take them. */
+    assert_ok(ferry_config_set(config, "transports.fault.lists", "false", FERRY_ORIGIN_API));
     options.config = config;
     options.segment_name = name;
     assert_ok(ferry_engine_open_with(&options, &seams, &engine));
@@ -386,6 +388,38 @@ static void test_submit_over_two_transports_is_taken_whole_or_not(void **state)
     assert_int_equal(count_in(rig, 8, FERRY_TASK_FAILED), 4);
 }
 
+/*
+ * A list that goes piece by piece: each piece has landed, in part or whole, and its end is lost
+ * with the peer. No piece has ended well, but that does not mean that nothing was applied.
+ */
+static void test_list_whose_pieces_may_have_landed_is_not_written_again(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_fault_rule rule = ferry_fault_rule_of(FERRY_FAULT_FAIL_AFTER);
+    struct ferry_request request = FERRY_REQUEST_INIT;
+    struct ferry_task_status status = FERRY_TASK_STATUS_INIT;
+    struct ferry_piece pieces[2];
+    uint32_t before = test_store_count(rig->store, FERRY_STORE_GET);
+
+    rule.status = FERRY_ERR_PEER_GONE;
+    rule.count = 2;
+    ferry_fault_add(rig->fault, &rule);
+    for (uint32_t i = 0; i < 2; i++)
+        pieces[i] = (struct ferry_piece){.local = rig->local + i * LENGTH,
+                                         .remote_offset = (uintptr_t)rig->remote + i * LENGTH,
+                                         .length = LENGTH};
+    request.opcode = FERRY_WRITE;
+    request.segment = rig->segment;
+    request.pieces = pieces;
+    request.piece_count = 2;
+    assert_ok(ferry_batch_submit(rig->initiator, rig->batch, &request, 1));
+    wait_all(rig);
+    assert_ok(ferry_task_status(rig->initiator, rig->batch, 0, &status));
+    assert_int_equal(status.state, FERRY_TASK_FAILED);
+    assert_int_equal(status.status, FERRY_ERR_PEER_GONE);
+    assert_int_equal(test_store_count(rig->store, FERRY_STORE_GET), before);
+}
+
 #define RETRY_TEST(name) cmocka_unit_test_setup_teardown(name, rig_set_up, rig_tear_down)
 
 int main(void)
@@ -402,6 +436,7 @@ int main(void)
         RETRY_TEST(test_waiting_task_is_tried_again_when_the_transport_is_full),
         RETRY_TEST(test_closed_segment_does_not_lose_its_tasks),
         RETRY_TEST(test_submit_over_two_transports_is_taken_whole_or_not),
+        RETRY_TEST(test_list_whose_pieces_may_have_landed_is_not_written_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
