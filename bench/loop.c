@@ -34,6 +34,9 @@
 #define ROUND_FACTOR 4
 #define NO_SLOT      UINT32_MAX
 
+/* Requests with pieces in one submit: an engine has so many at once by default. */
+#define LISTS_MAX 64
+
 /* Ends are taken in by the half of what is open, but not more than so many bytes at once. */
 #define TOGETHER_BYTES (UINT64_C(128) << 10)
 
@@ -55,7 +58,9 @@ struct work {
     uint32_t ready_first;
     uint32_t ready_count;
     uint32_t chunk; /* how many one submit may hold; shrinks while the engine is full */
-    uint32_t open;  /* requests submitted and not seen to end */
+    uint32_t chunk_max;
+    struct ferry_piece *pieces; /* of all slots */
+    uint32_t open;              /* requests submitted and not seen to end */
     struct ferry_request *requests;
     struct round rounds[ROUNDS];
     uint32_t round_count; /* made so far */
@@ -112,7 +117,8 @@ static void say_difference(struct work *work, const struct ferry_bench_slot *slo
 {
     struct ferry_bench_gate *gate = work->gate;
     uint64_t block = gate->traffic.block;
-    const char *where = difference->offset < 0                  ? " (before the block)"
+    const char *where = difference->gap                         ? " (in the gap before it)"
+                        : difference->offset < 0                ? " (before the block)"
                         : (uint64_t)difference->offset >= block ? " (behind the block)"
                                                                 : "";
 
@@ -173,7 +179,8 @@ static void on_completed(struct work *work, struct ferry_bench_slot *slot, uint6
     bool checks = ferry_bench_checks(traffic);
 
     work->completed++;
-    atomic_fetch_add_explicit(&loop->moved_bytes, traffic->block, memory_order_relaxed);
+    atomic_fetch_add_explicit(&loop->moved_bytes, ferry_bench_slot_bytes(slot, traffic),
+                              memory_order_relaxed);
     if (counts && ferry_bench_slot_measured(slot, traffic)) {
         loop->ops++;
         ferry_bench_histogram_add(&loop->latency, now_ns - slot->submit_ns);
@@ -290,8 +297,8 @@ static void took(struct work *work, struct round *round, uint32_t count)
     work->ready_count -= count;
     work->ready_first = (work->ready_first + count) % work->gate->batch;
     work->full_since_ns = 0;
-    if (count == work->chunk && work->chunk < work->gate->batch)
-        work->chunk = work->chunk * 2 < work->gate->batch ? work->chunk * 2 : work->gate->batch;
+    if (count == work->chunk && work->chunk < work->chunk_max)
+        work->chunk = work->chunk * 2 < work->chunk_max ? work->chunk * 2 : work->chunk_max;
 }
 
 /* Submit @count ready requests. False: the engine is full, or a failure has been noted. */
@@ -334,9 +341,7 @@ static uint64_t fill_requests(struct work *work, uint32_t count)
         struct ferry_bench_slot *slot = &work->slots[ready_slot(work, i)];
 
         ferry_bench_slot_prepare(slot, &work->gate->traffic);
-        work->requests[i].opcode = slot->step;
-        work->requests[i].local = slot->local;
-        work->requests[i].remote_offset = slot->remote;
+        ferry_bench_slot_request(slot, &work->gate->traffic, &work->requests[i]);
     }
     now_ns = ferry_cli_now_ns();
     for (uint32_t i = 0; i < count; i++)
@@ -485,24 +490,27 @@ static void go_round(struct work *work)
 static bool make_slots(struct work *work)
 {
     const struct ferry_bench_gate *gate = work->gate;
+    uint32_t scatter = gate->traffic.scatter;
     uint64_t stride;
 
-    work->chunk = gate->batch;
+    work->chunk_max = scatter > 0 && gate->batch > LISTS_MAX ? LISTS_MAX : gate->batch;
+    work->chunk = work->chunk_max;
+    work->pieces = calloc((size_t)gate->batch * scatter + 1, sizeof(*work->pieces));
     work->slots = calloc(gate->batch, sizeof(*work->slots));
     work->ready = calloc(gate->batch, sizeof(*work->ready));
     work->requests = calloc(gate->batch, sizeof(*work->requests));
     if (work->slots == NULL || work->ready == NULL || work->requests == NULL ||
-        !ferry_bench_slot_stride(&gate->traffic, &stride))
+        work->pieces == NULL || !ferry_bench_slot_stride(&gate->traffic, &stride))
         return false;
     for (uint32_t i = 0; i < gate->batch; i++) {
         struct ferry_bench_slot *slot = &work->slots[i];
         struct ferry_request request = FERRY_REQUEST_INIT;
 
-        slot->remote = work->loop->remote + i * gate->traffic.block;
+        slot->remote = work->loop->remote + i * ferry_bench_span(&gate->traffic);
+        slot->pieces = work->pieces + (size_t)i * scatter;
         slot->stream = (uint64_t)work->loop->index * gate->batch + i;
         ferry_bench_slot_init(slot, &gate->traffic, work->loop->memory + i * stride);
         request.segment = work->loop->peer->segment;
-        request.length = gate->traffic.block;
         request.transport = gate->transport;
         request.priority = FERRY_PRIORITY_MEDIUM;
         work->requests[i] = request;
@@ -550,6 +558,7 @@ static void give_back(struct work *work)
     free(work->slots);
     free(work->ready);
     free(work->requests);
+    free(work->pieces);
 }
 
 /* The meters read what each thread used as long as it exists: it ends when they have. */

@@ -268,6 +268,7 @@ enum {
     KEY_TRANSPORT,
     KEY_CHECK,
     KEY_SEED,
+    KEY_SCATTER,
     KEY_BUFFER,
 };
 
@@ -286,6 +287,8 @@ static const struct argp_option options_table[] = {
     {"check", KEY_CHECK, NULL, 0,
      "Move data that depends on a seed and its position, and compare every byte", 0},
     {"seed", KEY_SEED, "N", 0, "The seed of that data (default 1)", 0},
+    {"scatter", KEY_SCATTER, "N", 0,
+     "Move each block as one request of N equal pieces, scattered on both sides", 0},
     {"buffer", KEY_BUFFER, "SIZE", 0,
      "The most memory that a case may use at the target (default 1GiB, or what the target offers)",
      0},
@@ -295,6 +298,7 @@ static const struct argp_option options_table[] = {
 static bool parse_value(struct ferry_bench_options *options, int key, const char *arg, char *error)
 {
     const struct ferry_bench_bounds any = {0, UINT64_MAX, false};
+    const struct ferry_bench_bounds pieces = {1, FERRY_PIECES_MAX, false};
 
     switch (key) {
     case KEY_TARGET:
@@ -319,6 +323,8 @@ static bool parse_value(struct ferry_bench_options *options, int key, const char
         return ferry_bench_parse_transport("--transport", arg, options, error);
     case KEY_SEED:
         return ferry_bench_parse_number("--seed", arg, &any, &options->seed, error);
+    case KEY_SCATTER:
+        return ferry_bench_parse_number("--scatter", arg, &pieces, &options->scatter, error);
     case KEY_BUFFER:
         options->buffer_given = true;
         return ferry_bench_parse_number("--buffer", arg, &ferry_bench_buffer_bounds,
@@ -360,6 +366,18 @@ static bool check_together(const struct ferry_bench_options *options, char *erro
     if (seeded && options->check) {
         snprintf(error, ERROR_MAX, "--check with --op %s: expected read, write or mix",
                  ferry_bench_op_name(options->op));
+        return false;
+    }
+    if (seeded && options->scatter > 0) {
+        snprintf(error, ERROR_MAX, "--scatter with --op %s: expected read, write or mix",
+                 ferry_bench_op_name(options->op));
+        return false;
+    }
+    if (options->scatter > 0 && options->block.from % options->scatter != 0) {
+        snprintf(error, ERROR_MAX,
+                 "--scatter %" PRIu64 ": expected a number of pieces that divides the block of "
+                 "%" PRIu64 " bytes",
+                 options->scatter, options->block.from);
         return false;
     }
     return true;

@@ -275,6 +275,7 @@ struct json_object *ferry_bench_record(const struct ferry_bench_job *job,
         result->transport[0] != '\0' ? json_object_new_string(result->transport) : NULL);
     add(record, "reactor", reactor(result));
     add(record, "block", json_object_new_uint64(result->c.block));
+    add(record, "pieces", json_object_new_uint64(result->c.scatter));
     add(record, "batch", json_object_new_uint64(result->c.batch));
     add(record, "threads", json_object_new_uint64(result->c.threads));
     add(record, "seconds", number(seconds));

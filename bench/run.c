@@ -110,6 +110,7 @@ static void init_gate(struct field *field)
         .check = options->check,
         .seed = options->seed,
         .block = field->c->block,
+        .scatter = field->c->scatter,
     };
     gate->transport = options->transport;
     gate->batch = field->c->batch;
@@ -125,7 +126,7 @@ static void init_gate(struct field *field)
 
 static void init_loops(struct field *field)
 {
-    uint64_t remote_bytes = field->c->block * field->c->batch;
+    uint64_t remote_bytes = ferry_bench_case_span(field->c) * field->c->batch;
 
     for (uint32_t i = 0; i < field->c->threads; i++) {
         struct ferry_bench_loop *loop = &field->loops[i];

@@ -11,7 +11,8 @@ bool ferry_bench_case_bytes(const struct ferry_bench_case *c, uint64_t *bytes_ou
 {
     uint64_t bytes;
 
-    if (__builtin_mul_overflow(c->block, (uint64_t)c->batch, &bytes) ||
+    /* Blocks end far below 2^64, and so do their gaps. */
+    if (__builtin_mul_overflow(ferry_bench_case_span(c), (uint64_t)c->batch, &bytes) ||
         __builtin_mul_overflow(bytes, (uint64_t)c->threads, &bytes))
         return false;
     *bytes_out = bytes;
@@ -24,6 +25,8 @@ void ferry_bench_case_text(const struct ferry_bench_case *c, char *buf, size_t s
     int used = snprintf(buf, size, "block %" PRIu64 " x batch %" PRIu32 " x threads %" PRIu32,
                         c->block, c->batch, c->threads);
 
+    if (used >= 0 && (size_t)used < size && c->scatter > 0)
+        used += snprintf(buf + used, size - (size_t)used, " in %" PRIu32 " pieces", c->scatter);
     if (used < 0 || (size_t)used >= size)
         return;
     if (ferry_bench_case_bytes(c, &bytes))
@@ -45,6 +48,7 @@ bool ferry_bench_case_next(const struct ferry_bench_options *options, struct fer
         c->block = options->block.from;
         c->batch = (uint32_t)options->batch.from;
         c->threads = (uint32_t)options->threads.from;
+        c->scatter = (uint32_t)options->scatter;
         return true;
     }
     c->block *= 2;

@@ -16,9 +16,19 @@ struct ferry_bench_case {
     uint64_t block;
     uint32_t batch;
     uint32_t threads;
+    uint32_t scatter; /* pieces of a block; 0: it is one range */
 };
 
-/* Bytes at the target: block x batch x threads; false if they do not fit into 64 bits. */
+/* Bytes between two pieces, on both sides, so that no two are neighbours. */
+#define FERRY_BENCH_GAP 64u
+
+/* What a block takes at the target: its bytes, and a gap behind each piece. */
+static inline uint64_t ferry_bench_case_span(const struct ferry_bench_case *c)
+{
+    return c->block + (uint64_t)c->scatter * FERRY_BENCH_GAP;
+}
+
+/* Bytes at the target: span x batch x threads; false if they do not fit into 64 bits. */
 bool ferry_bench_case_bytes(const struct ferry_bench_case *c, uint64_t *bytes_out);
 
 /* "block 4096 x batch 2 x threads 1 = 8192 bytes". */

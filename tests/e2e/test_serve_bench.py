@@ -9,7 +9,7 @@ import pytest
 import harness
 import relay as relays
 
-KEYS = {"op", "transport", "reactor", "block", "batch", "threads", "seconds", "ops", "bytes", "errors", "gb_per_s",
+KEYS = {"op", "transport", "reactor", "block", "pieces", "batch", "threads", "seconds", "ops", "bytes", "errors", "gb_per_s",
         "ops_per_s", "latency_us", "cpu_s_per_gb", "cpu_threads", "placement", "peak_rss_bytes", "verified_bytes",
         "lanes"}
 
@@ -43,6 +43,33 @@ def test_every_byte_arrives(ferry, serve, reactor, op):
         assert record["errors"] == 0 and record["transport"] == "hp_tcp" and record["reactor"] == reactor
         assert record["verified_bytes"] >= record["bytes"] > 0
     assert server.stop() == 0, server.stderr()
+
+
+@pytest.mark.parametrize("reactor", ["uring", "epoll"])
+@pytest.mark.parametrize("op", ["read", "write", "mix"])
+def test_every_byte_of_every_piece_arrives(ferry, serve, reactor, op):
+    """KV-cache blocks: pieces of 64 bytes to 1 MiB, scattered on both sides; gaps are compared too."""
+    setting = ["--set", "reactor=" + reactor]
+    server = serve(*setting, memory=("64MiB",))
+    for pieces, blocks, batch in ((1024, "64KiB..16MiB", 2), (1000, "1000000..2000000", 3), (7, "7..28672", 16),
+                                  (16384, "4MiB", 1)):
+        got = harness.bench(ferry, "--target", server.name, "--transport", "hp_tcp", "--op", op, "--check",
+                            "--scatter", pieces, "--block", blocks, "--batch", batch,
+                            "--duration", 0.5 if harness.LONG else 0.05, "--warmup", 0.05, *setting, seconds=60)
+        for record in got:
+            check_record(record)
+            assert record["errors"] == 0 and record["pieces"] == pieces
+            assert record["verified_bytes"] >= record["bytes"] > 0
+    assert server.stop() == 0, server.stderr()
+
+
+def test_pieces_that_do_not_divide_a_block_are_refused(ferry):
+    status, out, err = harness.run([ferry, "bench", "--scatter", "7", "--block", "64"], 10)
+    assert status == harness.USAGE and out == "" and "divides the block" in err
+    status, out, err = harness.run([ferry, "bench", "--scatter", "16385", "--block", "16385"], 10)
+    assert status == harness.USAGE and "16384" in err
+    status, out, err = harness.run([ferry, "bench", "--scatter", "2", "--op", "write_seed"], 10)
+    assert status == harness.USAGE and "read, write or mix" in err
 
 
 def test_bench_brings_its_own_target(ferry):

@@ -221,6 +221,19 @@ def test_bench_drives_a_v1_server(ferry, reactor, block):
         assert all(request[1] != 0 for request in server.requests), "request id 0 is no id"
 
 
+@pytest.mark.parametrize("reactor", ["uring", "epoll"])
+@pytest.mark.parametrize("op", ["read", "write", "mix"])
+def test_pieces_go_to_a_v1_server_one_by_one(ferry, reactor, op):
+    """There are no lists in v1: each piece is a request of its own, and the task is whole all the same."""
+    with v1_server() as server:
+        got = harness.bench(ferry, "--target", server.name, "--transport", "hp_tcp", "--op", op, "--check",
+                            "--scatter", 50, "--block", 500000, "--batch", 3, "--duration", 0.3,
+                            "--set", "reactor=" + reactor)
+        assert got[0]["errors"] == 0 and got[0]["verified_bytes"] > 0
+        assert 10000 in {request[3] for request in server.requests}
+        assert server.connections <= 4
+
+
 def test_no_write_is_followed_by_another_request_before_its_answer(ferry):
     """Every error closes a v1 stream, so what lies behind an unanswered WRITE would be lost or doubled."""
     class Watching(v1.Server):

@@ -183,10 +183,10 @@ static void test_bench_refuses_flags_by_name(void **state)
 static void test_bench_sweeps_double_and_end_within_the_range(void **state)
 {
     static const struct ferry_bench_case wanted[] = {
-        {4096, 1, 1},
-        {8192, 1, 1},
-        {4096, 2, 1},
-        {8192, 2, 1},
+        {4096, 1, 1, 0},
+        {8192, 1, 1, 0},
+        {4096, 2, 1, 0},
+        {8192, 2, 1, 0},
     };
     struct ferry_bench_options options = {
         .block = {4096, 16383}, .batch = {1, 3}, .threads = {1, 1}};
@@ -213,7 +213,7 @@ static void test_bench_sweeps_double_and_end_within_the_range(void **state)
 /* Products wrapped and addressed wrong memory once; here they are refused. */
 static void test_bench_products_are_checked(void **state)
 {
-    struct ferry_bench_case c = {FERRY_BENCH_BLOCK_MAX, 65536, 256};
+    struct ferry_bench_case c = {FERRY_BENCH_BLOCK_MAX, 65536, 256, 0};
     struct ferry_bench_options options = {
         .block = {4096, 65536}, .batch = {1, 1}, .threads = {2, 2}};
     struct ferry_bench_limit limit = {.bytes = 40000, .said_bytes = UINT64_MAX, .name = "test"};
