@@ -45,6 +45,7 @@ extern "C" {
     X(ERR_QUEUE_FULL, -201, FAILED, "a queue or an admission limit is full")                       \
     X(ERR_BUSY, -202, FAILED, "still in use")                                                      \
     X(ERR_LIMIT, -203, FAILED, "a limit of the system is reached")                                 \
+    X(ERR_NO_SPACE, -204, FAILED, "no space is left on the device, or in the quota")               \
     /* -3xx: one path. Another rail or device may still reach the peer. */                         \
     X(ERR_DEVICE, -300, FAILED, "a local device failed")                                           \
     X(ERR_PATH_DOWN, -301, FAILED, "the path to the peer failed")                                  \
@@ -60,6 +61,7 @@ extern "C" {
     X(ERR_REFUSED, -407, FAILED, "the peer refused the request")                                   \
     X(ERR_CHECKSUM, -408, FAILED, "the data arrived damaged")                                      \
     X(ERR_NOT_MAPPED, -409, FAILED, "the file segment has no path on this host")                   \
+    X(ERR_TRUNCATED, -410, FAILED, "the file is shorter than its segment")                         \
     /* -5xx: the outcome is unknown. The bytes may have landed: never replayed by the engine. */   \
     X(ERR_OUTCOME_UNKNOWN, -500, FAILED, "outcome unknown: the bytes may or may not have landed")  \
     /* -6xx: the caller ended it: cancel, deadline, or engine close. */                            \

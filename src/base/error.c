@@ -98,6 +98,37 @@ enum ferry_status ferry_status_of_errno(int err)
     }
 }
 
+enum ferry_status ferry_status_of_file_errno(int err)
+{
+    switch (err) {
+    case 0:
+        return FERRY_OK;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return FERRY_ERR_PERMISSION;
+    case ENOENT:
+    case ENOTDIR:
+        return FERRY_ERR_NOT_FOUND;
+    case ENOSPC:
+    case EDQUOT:
+        return FERRY_ERR_NO_SPACE;
+    case EMFILE:
+    case ENFILE:
+    case EFBIG:
+        return FERRY_ERR_LIMIT;
+    case ENOMEM:
+        return FERRY_ERR_NO_MEMORY;
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+        return FERRY_ERR_INVALID;
+    default:
+        return FERRY_ERR_IO;
+    }
+}
+
 /* What a person can do about an errno that is a limit; "" for all others. */
 static void limit_advice(int err, char *text, size_t size)
 {

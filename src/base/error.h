@@ -33,6 +33,13 @@ FERRY_COLD enum ferry_status ferry_fail_errno(int err, const char *fmt, ...) FER
 /* The mapping alone. */
 enum ferry_status ferry_status_of_errno(int err);
 
+/*
+ * The same for calls on files: EACCES/EPERM/EROFS -> ERR_PERMISSION, ENOENT/ENOTDIR ->
+ * ERR_NOT_FOUND, ENOSPC/EDQUOT -> ERR_NO_SPACE, EMFILE/ENFILE/EFBIG -> ERR_LIMIT, ENOMEM ->
+ * ERR_NO_MEMORY, EINVAL/EISDIR/ELOOP/ENAMETOOLONG -> ERR_INVALID, all else ERR_IO.
+ */
+enum ferry_status ferry_status_of_file_errno(int err);
+
 static inline void ferry_cleanup_fd(int *fd)
 {
     if (*fd >= 0)

@@ -148,6 +148,22 @@ void ferry_lease_release(struct ferry_lease *lease)
     }
 }
 
+enum ferry_status ferry_lease_share(const struct ferry_lease *held, struct ferry_lease *lease_out)
+{
+    struct ferry_registration *entry = held->entry;
+    uint32_t gate = atomic_load_explicit(&entry->gate, memory_order_relaxed);
+
+    do {
+        FERRY_ASSERT((gate & FERRY_GATE_LEASES) > 0);
+        if ((gate & FERRY_GATE_LEASES) >= FERRY_LEASES_MAX)
+            return FERRY_ERR_QUEUE_FULL;
+        /* Relaxed: the lease that is held has ordered what came before. */
+    } while (!atomic_compare_exchange_weak_explicit(&entry->gate, &gate, gate + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    *lease_out = (struct ferry_lease){.entry = entry};
+    return FERRY_OK;
+}
+
 bool ferry_lease_revoked(const struct ferry_lease *lease)
 {
     return lease->entry != NULL &&

@@ -294,6 +294,13 @@ static inline bool ferry_lease_held(const struct ferry_lease *lease)
  */
 bool ferry_lease_covers(const struct ferry_lease *lease, uint64_t addr, uint64_t length);
 
+/*
+ * One more lease on what @held is on, also if it is hidden or revoked meanwhile. @held stays as it
+ * is. Any thread that knows @held to be held; one atomic step. ERR_QUEUE_FULL, bare.
+ */
+FERRY_CHECKED enum ferry_status ferry_lease_share(const struct ferry_lease *held,
+                                                  struct ferry_lease *lease_out);
+
 /* True if an unregister wants the memory back now: end the operation, or close its connection. */
 bool ferry_lease_revoked(const struct ferry_lease *lease);
 

@@ -61,6 +61,7 @@ struct ferry_task {
         transport; /* for cancel; the engine's, never freed before it */
     _Atomic uint64_t segment_handle;
     _Atomic uint64_t length;
+    _Atomic uint64_t moved; /* of a failed one: so many bytes from the start are known good */
     _Atomic uint64_t remote_addr;
     _Atomic uint32_t opcode;
     _Atomic uint32_t piece_count;

@@ -151,7 +151,9 @@ enum ferry_status ferry_task_status(struct ferry_engine *engine, uint64_t batch,
         seen.status = ferry_task_state_open(seen.state)
                           ? FERRY_OK
                           : (enum ferry_status)atomic_load(&slot->status);
-        seen.bytes = seen.state == FERRY_TASK_COMPLETED ? atomic_load(&slot->length) : 0;
+        if (!ferry_task_state_open(seen.state))
+            seen.bytes = atomic_load(seen.state == FERRY_TASK_COMPLETED ? &slot->length
+                                                                        : &slot->moved);
         seen.transport = atomic_load(&slot->transport_name);
     }
     ferry_batch_leave(object);

@@ -54,7 +54,8 @@ bool ferry_retry_begin(struct ferry_task *task)
     struct ferry_engine *engine = task->batch->engine;
     struct ferry_segment *segment = task->view->segment;
 
-    if (task->refreshed || segment == NULL || ferry_engine_closing(engine) ||
+    /* Nobody publishes a plain file: there is nothing newer to read, and the look would block. */
+    if (task->refreshed || segment == NULL || segment->is_file || ferry_engine_closing(engine) ||
         atomic_load(&task->xfer.cancel_asked))
         return false;
     /* What any refresh from here on brings is newer than the answer that we have. */
@@ -152,6 +153,7 @@ static void submit_anew(struct ferry_keeper *keeper, struct ferry_task *task, ui
     xfer->ended = ferry_task_xfer_ended;
     xfer->transport_data = NULL;
     xfer->unapplied = false;
+    xfer->moved = 0;
     ferry_list_remove(&task->link);
     ferry_task_move(task, FERRY_TASK_PENDING);
     /* The batch must outlast the look at the task below, which may have ended by then. */

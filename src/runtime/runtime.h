@@ -269,6 +269,17 @@ enum ferry_status ferry_notify_put(struct ferry_engine *engine,
 enum ferry_status ferry_segment_url(struct ferry_engine *engine, uint64_t segment, const char *path,
                                     char *url, size_t size);
 
+/* ---- file_segment.c ---- */
+/* True for "file://...". */
+bool ferry_file_segment_named(const char *name);
+/* Look at the file; blocks on the file system. The text says what there is now, malloc'd. */
+enum ferry_status ferry_file_segment_look(const char *name, char **text_out, size_t *len_out);
+enum ferry_status ferry_file_segment_view(struct ferry_segment *segment, const char *text,
+                                          struct ferry_view **view_out);
+/* The document under a view of files: its name and one buffer. */
+enum ferry_status ferry_file_segment_document(const char *name, uint64_t length,
+                                              struct ferry_document **doc_out);
+
 /* ---- goodbye.c ---- */
 void ferry_goodbye_send(struct ferry_engine *engine, uint64_t deadline_ns);
 void ferry_goodbye_received(struct ferry_engine *engine, const struct ferry_goodbye_body *body);

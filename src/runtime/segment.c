@@ -77,9 +77,13 @@ static enum ferry_status take_document(struct ferry_segment *segment, const char
 
     if (same_as_now(segment, hash, len))
         return FERRY_OK;
-    status = ferry_document_parse(text, len, &doc);
-    if (status == FERRY_OK)
-        status = ferry_view_create(segment->engine, segment, doc, &view);
+    if (segment->is_file) {
+        status = ferry_file_segment_view(segment, text, &view);
+    } else {
+        status = ferry_document_parse(text, len, &doc);
+        if (status == FERRY_OK)
+            status = ferry_view_create(segment->engine, segment, doc, &view);
+    }
     if (status != FERRY_OK)
         return status;
     view->text_hash = hash;
@@ -117,6 +121,17 @@ static void refresh_done(struct ferry_store_request *request)
         ferry_futex_wake(&engine->refreshes_running, 1);
 }
 
+/* In the place of a store: looks at the file and answers at once. */
+static void look_at_file(struct ferry_segment *segment)
+{
+    struct ferry_store_request *request = &segment->request;
+
+    request->status = ferry_file_segment_look(segment->name, &request->reply, &request->reply_len);
+    if (request->status != FERRY_OK)
+        snprintf(request->error, sizeof(request->error), "%s", ferry_last_error_text());
+    refresh_done(request);
+}
+
 /* Numbers wrap; their difference does not as long as fewer than 2^31 are behind. */
 static bool reached(uint32_t number, uint32_t ticket)
 {
@@ -151,7 +166,10 @@ void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t ticket)
         .done = refresh_done,
         .arg = segment,
     };
-    ferry_store_submit(engine->store, &segment->request);
+    if (segment->is_file)
+        look_at_file(segment);
+    else
+        ferry_store_submit(engine->store, &segment->request);
 }
 
 bool ferry_segment_refresh_over(const struct ferry_segment *segment, uint32_t ticket)
@@ -237,6 +255,7 @@ static enum ferry_status new_segment(struct ferry_engine *engine, const char *na
     }
     segment->engine = engine;
     segment->name = copy;
+    segment->is_file = ferry_file_segment_named(name);
     atomic_store(&segment->view, NULL);
     atomic_store(&segment->refs, 1);
     atomic_store(&segment->refresh_done, atomic_load(&segment->refresh_started));
@@ -313,7 +332,7 @@ enum ferry_status ferry_segment_open(struct ferry_engine *engine, const char *na
         return status;
     if (name == NULL || segment_out == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "segment: no name, or nowhere to put the handle");
-    if (strlen(name) > 255)
+    if (strlen(name) > 255 && !ferry_file_segment_named(name))
         return ferry_fail(FERRY_ERR_INVALID, "segment name \"%.32s...\": longer than 255 bytes",
                           name);
     if (name[0] == '\0' || strcmp(name, engine->name) == 0) {

@@ -35,6 +35,7 @@ struct ferry_view {
     struct ferry_engine *engine;
     struct ferry_segment *segment; /* NULL: the engine's own */
     struct ferry_document *doc;
+    bool files; /* of a file segment: one buffer from offset 0 on, and nobody behind it */
     uint64_t text_hash;
     uint64_t text_len;
     struct ferry_target *targets[FERRY_TRANSPORTS_MAX]; /* by transport index; NULL: not offered */
@@ -46,6 +47,11 @@ struct ferry_view {
  */
 enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_segment *segment,
                                     struct ferry_document *doc, struct ferry_view **view_out);
+/* The same for a file segment: the targets come from @layout, which is only read. */
+enum ferry_status ferry_view_create_files(struct ferry_engine *engine,
+                                          struct ferry_segment *segment, struct ferry_document *doc,
+                                          const struct ferry_file_layout *layout,
+                                          struct ferry_view **view_out);
 /* The segment lets go. */
 void ferry_view_retire(struct ferry_view *view);
 /* The view in a slot with one more user, or NULL. */
@@ -58,6 +64,7 @@ struct ferry_segment {
     /* constant from open to free */
     struct ferry_engine *engine;
     char *name;
+    bool is_file; /* "file://...": neither a peer nor a store knows it */
     /* any thread, atomic */
     _Atomic(struct ferry_view *) view; /* NULL: never read yet, or closed */
     _Atomic uint32_t refs;             /* table, views, running refresh */

@@ -94,8 +94,11 @@ static enum ferry_status list_remote(struct ferry_engine *engine, uint64_t segme
         const struct ferry_document_buffer *buffer = &view->doc->buffers[i];
         bool fits = sink->count < sink->room;
 
-        sink_put(sink, buffer->addr, buffer->length,
-                 fits ? buffer_permission(buffer) : FERRY_PERMISSION_LOCAL, buffer->location);
+        enum ferry_permission permission = FERRY_PERMISSION_LOCAL;
+
+        if (fits)
+            permission = view->files ? FERRY_PERMISSION_READ_WRITE : buffer_permission(buffer);
+        sink_put(sink, buffer->addr, buffer->length, permission, buffer->location);
     }
     ferry_view_release(view);
     return FERRY_OK;
@@ -151,6 +154,9 @@ static enum ferry_status peer_url(const struct ferry_view *view, const char *pat
     struct ferry_hostport place;
     enum ferry_status status;
 
+    if (view->files)
+        return ferry_fail(FERRY_ERR_UNSUPPORTED, "segment \"%.200s\": files, without an engine",
+                          view->segment->name);
     if (view->doc->ferry_version == NULL)
         return ferry_fail(FERRY_ERR_UNSUPPORTED, "segment \"%s\": its engine is not ferry",
                           view->segment->name);

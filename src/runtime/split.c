@@ -67,6 +67,17 @@ static void settle(struct ferry_task *task)
 
 static void part_ended(struct ferry_xfer *xfer);
 
+/* The lease under one piece; every piece has one. */
+static const struct ferry_lease *lease_of(const struct ferry_vector *vector,
+                                          const struct ferry_xfer_piece *piece)
+{
+    for (uint32_t i = 0; i < vector->lease_count; i++) {
+        if (ferry_lease_covers(&vector->leases[i], (uintptr_t)piece->local, piece->length))
+            return &vector->leases[i];
+    }
+    return NULL;
+}
+
 static void fill_part(struct ferry_split_part *part, uint32_t number)
 {
     const struct ferry_xfer *whole = &part->task->xfer;
@@ -83,6 +94,9 @@ static void fill_part(struct ferry_split_part *part, uint32_t number)
     xfer->target = whole->target;
     xfer->whole = whole;
     xfer->deadline_ns = whole->deadline_ns;
+    xfer->lease = lease_of(part->task->vector, piece);
+    xfer->moved = 0;
+    xfer->unapplied = false;
     atomic_store_explicit(&xfer->cancel_asked, false, memory_order_relaxed);
 }
 

@@ -77,8 +77,6 @@ static enum ferry_status check_range(const struct ferry_request *request, uint32
                           request->piece_count);
     if (request->local == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "request %u: local memory is NULL", index);
-    if (request->length == 0)
-        return ferry_fail(FERRY_ERR_INVALID, "request %u: length is 0", index);
     if (!ferry_range_ok((uintptr_t)request->local, request->length))
         return ferry_fail(FERRY_ERR_INVALID,
                           "request %u: local memory %p with %llu bytes wraps around", index,
@@ -150,6 +148,8 @@ static enum ferry_status choose_transport(struct submission *submission,
                               "request %u: no transport of this engine reaches the segment", index);
     }
     task->transport_index = chosen;
+    if (request->length == 0 && (engine->transports[chosen].ops->caps & FERRY_CAP_FILE) == 0)
+        return ferry_fail(FERRY_ERR_INVALID, "request %u: length is 0", index);
     if (request->length > targets[chosen]->max_transfer_bytes)
         return ferry_fail(FERRY_ERR_TOO_LARGE,
                           "request %u: %llu bytes, %s moves at most %llu at once", index,
@@ -171,6 +171,11 @@ static enum ferry_status lease_local(struct submission *submission,
 
     if (task->vector != NULL)
         return ferry_vector_lease(task->vector, &submission->reader->reader, index);
+    /* Nothing will be touched. */
+    if (request->length == 0) {
+        task->lease = (struct ferry_lease){0};
+        return FERRY_OK;
+    }
     status = ferry_lease_acquire(&submission->reader->reader, &lease, &task->lease);
     if (status == FERRY_ERR_INVALID)
         return ferry_fail(
@@ -203,10 +208,12 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     xfer->target = task->view->targets[task->transport_index];
     xfer->deadline_ns = request->deadline_ns != 0 ? request->deadline_ns : FERRY_NO_DEADLINE;
     xfer->ended = ferry_task_xfer_ended;
+    xfer->lease = &task->lease;
     atomic_store_explicit(&xfer->cancel_asked, false, memory_order_relaxed);
     atomic_store_explicit(&xfer->driver, NULL, memory_order_relaxed);
     xfer->transport_data = NULL;
     xfer->unapplied = false;
+    xfer->moved = 0;
     /* Relaxed: published by the release of the state below and by the count of the batch. */
     atomic_store_explicit(&task->status, FERRY_OK, memory_order_relaxed);
     atomic_store_explicit(&task->native, 0, memory_order_relaxed);
@@ -215,6 +222,7 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     atomic_store_explicit(&task->transport, slot->transport, memory_order_relaxed);
     atomic_store_explicit(&task->segment_handle, request->segment, memory_order_relaxed);
     atomic_store_explicit(&task->length, request->length, memory_order_relaxed);
+    atomic_store_explicit(&task->moved, 0, memory_order_relaxed);
     atomic_store_explicit(&task->remote_addr,
                           xfer->pieces != NULL ? xfer->pieces[0].remote_addr : xfer->remote_addr,
                           memory_order_relaxed);

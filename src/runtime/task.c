@@ -102,7 +102,8 @@ void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t n
 static bool outdated(const struct ferry_xfer *xfer)
 {
     return xfer->status == FERRY_ERR_STALE_KEY ||
-           (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied);
+           (xfer->unapplied &&
+            (xfer->status == FERRY_ERR_PEER_GONE || xfer->status == FERRY_ERR_NOT_MAPPED));
 }
 
 void ferry_task_xfer_ended(struct ferry_xfer *xfer)
@@ -111,5 +112,6 @@ void ferry_task_xfer_ended(struct ferry_xfer *xfer)
 
     if (FERRY_UNLIKELY(outdated(xfer)) && ferry_retry_begin(task))
         return;
+    atomic_store_explicit(&task->moved, xfer->moved, memory_order_relaxed);
     ferry_task_end(task, xfer->status, xfer->native, xfer->where);
 }

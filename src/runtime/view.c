@@ -79,6 +79,29 @@ struct ferry_view *ferry_view_acquire(_Atomic(struct ferry_view *) *slot)
     }
 }
 
+/* One target per transport that serves files. */
+static enum ferry_status open_files(struct ferry_engine *engine, struct ferry_view *view,
+                                    const struct ferry_file_layout *layout)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct ferry_transport *transport = engine->transports[i].transport;
+        enum ferry_status status;
+
+        if (transport == NULL || (transport->ops->caps & FERRY_CAP_FILE) == 0)
+            continue;
+        status = ferry_transport_files_open(transport, layout, &view->targets[i]);
+        if (status == FERRY_OK)
+            count++;
+        else if (status != FERRY_ERR_UNSUPPORTED)
+            return status;
+    }
+    if (count == 0)
+        return ferry_fail(FERRY_ERR_UNSUPPORTED, "no transport in use here serves files");
+    return FERRY_OK;
+}
+
 /* One target per transport that the peer offers; @malformed_out if one could not read its part. */
 static enum ferry_status open_targets(struct ferry_engine *engine, struct ferry_view *view,
                                       uint32_t *count_out, bool *malformed_out)
@@ -105,13 +128,10 @@ static enum ferry_status open_targets(struct ferry_engine *engine, struct ferry_
     return FERRY_OK;
 }
 
-enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_segment *segment,
-                                    struct ferry_document *doc, struct ferry_view **view_out)
+static enum ferry_status new_view(struct ferry_engine *engine, struct ferry_segment *segment,
+                                  struct ferry_document *doc, struct ferry_view **view_out)
 {
     struct ferry_view *view = ferry_pool_acquire(&engine->views);
-    enum ferry_status status;
-    uint32_t count;
-    bool malformed;
 
     if (view == NULL) {
         ferry_document_destroy(doc);
@@ -120,11 +140,46 @@ enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_se
     view->engine = engine;
     view->segment = segment;
     view->doc = doc;
+    view->files = false;
     view->text_hash = 0;
     view->text_len = 0;
     memset(view->targets, 0, sizeof(view->targets));
     if (segment != NULL)
         atomic_fetch_add(&segment->refs, 1);
+    *view_out = view;
+    return FERRY_OK;
+}
+
+enum ferry_status ferry_view_create_files(struct ferry_engine *engine,
+                                          struct ferry_segment *segment, struct ferry_document *doc,
+                                          const struct ferry_file_layout *layout,
+                                          struct ferry_view **view_out)
+{
+    struct ferry_view *view = NULL;
+    enum ferry_status status = new_view(engine, segment, doc, &view);
+
+    if (status != FERRY_OK)
+        return status;
+    view->files = true;
+    status = open_files(engine, view, layout);
+    if (status != FERRY_OK) {
+        ferry_view_retire(view);
+        return status;
+    }
+    *view_out = view;
+    return FERRY_OK;
+}
+
+enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_segment *segment,
+                                    struct ferry_document *doc, struct ferry_view **view_out)
+{
+    struct ferry_view *view = NULL;
+    enum ferry_status status = new_view(engine, segment, doc, &view);
+    uint32_t count;
+    bool malformed;
+
+    if (status != FERRY_OK)
+        return status;
     status = open_targets(engine, view, &count, &malformed);
     if (status == FERRY_OK && count == 0 && malformed)
         status = FERRY_ERR_METADATA;

@@ -218,6 +218,27 @@ enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
     return FERRY_OK;
 }
 
+enum ferry_status ferry_transport_files_open(struct ferry_transport *transport,
+                                             const struct ferry_file_layout *layout,
+                                             struct ferry_target **target_out)
+{
+    struct ferry_target *target = NULL;
+    enum ferry_status status;
+
+    FERRY_ASSERT((transport->ops->caps & FERRY_CAP_FILE) != 0);
+    FERRY_ASSERT(layout->segment != NULL);
+    for (uint32_t i = 0; i < layout->count; i++)
+        FERRY_ASSERT((layout->parts[i].path == NULL) != (layout->parts[i].problem == NULL));
+    status = transport->ops->files_open(transport, layout, &target);
+    FERRY_ASSERT((status == FERRY_OK) == (target != NULL));
+    if (status != FERRY_OK)
+        return status;
+    FERRY_ASSERT(target->transport == transport);
+    FERRY_ASSERT(target->max_transfer_bytes > 0);
+    *target_out = target;
+    return FERRY_OK;
+}
+
 void ferry_transport_target_close(struct ferry_target *target)
 {
     if (target == NULL)
@@ -235,7 +256,7 @@ void ferry_transport_target_explain(struct ferry_target *target, char *buf, size
 static void check_xfer(const struct ferry_transport *transport, const struct ferry_xfer *xfer)
 {
     FERRY_DASSERT(xfer->opcode == FERRY_READ || xfer->opcode == FERRY_WRITE);
-    FERRY_DASSERT(xfer->length > 0);
+    FERRY_DASSERT(xfer->length > 0 || (transport->ops->caps & FERRY_CAP_FILE) != 0);
     FERRY_ASSERT((xfer->pieces != NULL) == (xfer->piece_count > 0));
     if (xfer->pieces != NULL) {
         FERRY_ASSERT(transport->ops->caps & FERRY_CAP_VECTOR);

@@ -30,6 +30,7 @@
 struct ferry_access_control;
 struct ferry_config;
 struct ferry_document;
+struct ferry_lease;
 struct ferry_net;
 struct ferry_option_table;
 struct ferry_peer_channel;
@@ -53,6 +54,7 @@ struct json_object;
 #define FERRY_CAP_REVOKE    (1u << 3) /* revoke */
 #define FERRY_CAP_DECORATOR (1u << 4) /* wraps another transport (fault) */
 #define FERRY_CAP_VECTOR    (1u << 5) /* xfers with pieces; without it the runtime splits them */
+#define FERRY_CAP_FILE      (1u << 6) /* files_open: serves file segments; takes length 0 */
 
 /* What a transport may use of its engine. Lives as long as the transport. */
 struct ferry_transport_env {
@@ -96,13 +98,19 @@ struct ferry_xfer {
     enum ferry_priority priority;
     unsigned char *local;
     uint64_t remote_addr;
-    uint64_t length;                 /* > 0; the sum of all pieces */
+    uint64_t length; /* > 0, the sum of all pieces; FERRY_CAP_FILE: 0 is allowed, moves nothing */
     struct ferry_xfer_piece *pieces; /* NULL: a single range, as above; else the two are NULL, 0 */
     uint32_t piece_count;            /* 0 without pieces */
     struct ferry_target *target;
     const struct ferry_xfer *whole; /* NULL, or the xfer of which the runtime made this a part */
     uint64_t deadline_ns;           /* FERRY_NO_DEADLINE */
     ferry_xfer_ended_fn *ended;
+    /*
+     * the runtime's lease on the local memory. A transport whose device cannot be fenced in time
+     * shares it before the end and gives its own back when the device is quiet: until then the
+     * memory stays registered, and unregistering it answers ERR_BUSY. NULL: cannot be shared
+     */
+    const struct ferry_lease *lease;
     /* set by the runtime on any thread, read by the transport: someone asked for the end */
     _Atomic bool cancel_asked;
     /* set by the transport in submit(): which worker a waiter may drive; NULL if none or several */
@@ -110,10 +118,13 @@ struct ferry_xfer {
     /* the transport's own, between submit and end */
     void *transport_data;
     /*
-     * set by the transport before an end with ERR_PEER_GONE: no byte was applied (a READ never is),
-     * so the whole request may be submitted again on a newer description of the peer
+     * set by the transport before an end with ERR_PEER_GONE or ERR_NOT_MAPPED: no byte was applied
+     * (a READ never is), so the whole request may be submitted again on a newer description
      */
     bool unapplied;
+    /* set by the transport before an end that is a failure: so many bytes from the start are known
+     * to have moved; the others may or may not have */
+    uint64_t moved;
     /* result, set by ferry_xfer_end() */
     enum ferry_status status;
     int32_t native;    /* errno, wire status or device code; 0 if none */
@@ -149,6 +160,23 @@ struct ferry_transport_info {
     char reason[160]; /* why not, in words; "" if usable */
 };
 
+/*
+ * A file segment as this host sees it: backing files end to end. All strings are the caller's and
+ * are copied by whoever keeps them.
+ */
+struct ferry_file_part {
+    const char *path;     /* absolute; NULL: this host has none, and `problem` says why */
+    const char *problem;  /* for people; NULL if there is a path */
+    uint64_t length;      /* bytes of the segment in this file; 0 holds none */
+    uint64_t file_offset; /* of its first byte in the file */
+};
+
+struct ferry_file_layout {
+    const char *segment; /* name, for messages */
+    const struct ferry_file_part *parts;
+    uint32_t count;
+};
+
 /* The public part of every transport object; implementations embed it first. */
 struct ferry_transport {
     const struct ferry_transport_ops *ops;
@@ -167,6 +195,8 @@ struct ferry_transport_ops {
     int wire_id;          /* the number in published documents; -1: never published */
     uint32_t caps;        /* FERRY_CAP_* */
     const struct ferry_option_table *options; /* its settings, or NULL */
+    /* More tables, NULL-terminated, for parts that have a section of their own; or NULL. */
+    const struct ferry_option_table *const *more_options;
 
     /*
      * Required. Any thread; may block and allocate. Says whether this host can use the transport. A
@@ -250,6 +280,15 @@ struct ferry_transport_ops {
                                      const struct ferry_document *doc,
                                      struct ferry_target **target_out);
 
+    /*
+     * Optional (FERRY_CAP_FILE). Any thread; may allocate; must not block on a file system. The
+     * view of a file segment; files are opened when a request first needs them. Errors: ERR_INVALID
+     * (the lengths do not add up), ERR_UNSUPPORTED, ERR_LIMIT, ERR_NO_MEMORY.
+     */
+    enum ferry_status (*files_open)(struct ferry_transport *transport,
+                                    const struct ferry_file_layout *layout,
+                                    struct ferry_target **target_out);
+
     /* Required. Any thread. Given: every xfer on the target has ended. */
     void (*target_close)(struct ferry_target *target);
 
@@ -319,6 +358,9 @@ enum ferry_status ferry_transport_bootstrap(struct ferry_transport *transport, c
 enum ferry_status ferry_transport_target_open(struct ferry_transport *transport,
                                               const struct ferry_document *doc,
                                               struct ferry_target **target_out);
+enum ferry_status ferry_transport_files_open(struct ferry_transport *transport,
+                                             const struct ferry_file_layout *layout,
+                                             struct ferry_target **target_out);
 void ferry_transport_target_close(struct ferry_target *target);
 void ferry_transport_target_explain(struct ferry_target *target, char *buf, size_t buf_len);
 enum ferry_status ferry_transport_submit(struct ferry_transport *transport,

@@ -114,16 +114,20 @@ static enum ferry_status fault_bootstrap(struct ferry_transport *transport, cons
     return ferry_transport_bootstrap(fault_of(transport)->inner, text, len, reply_out);
 }
 
-static enum ferry_status fault_target_open(struct ferry_transport *transport,
-                                           const struct ferry_document *doc,
-                                           struct ferry_target **target_out)
+/* Exactly one of @doc and @layout is wanted. */
+static enum ferry_status wrap_target(struct ferry_transport *transport,
+                                     const struct ferry_document *doc,
+                                     const struct ferry_file_layout *layout,
+                                     struct ferry_target **target_out)
 {
+    struct ferry_transport *inner = fault_of(transport)->inner;
     struct fault_target *target = calloc(1, sizeof(*target));
     enum ferry_status status;
 
     if (target == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "fault: out of memory");
-    status = ferry_transport_target_open(fault_of(transport)->inner, doc, &target->inner);
+    status = doc != NULL ? ferry_transport_target_open(inner, doc, &target->inner)
+                         : ferry_transport_files_open(inner, layout, &target->inner);
     if (status != FERRY_OK) {
         free(target);
         return status;
@@ -132,6 +136,20 @@ static enum ferry_status fault_target_open(struct ferry_transport *transport,
     target->base.max_transfer_bytes = target->inner->max_transfer_bytes;
     *target_out = &target->base;
     return FERRY_OK;
+}
+
+static enum ferry_status fault_target_open(struct ferry_transport *transport,
+                                           const struct ferry_document *doc,
+                                           struct ferry_target **target_out)
+{
+    return wrap_target(transport, doc, NULL, target_out);
+}
+
+static enum ferry_status fault_files_open(struct ferry_transport *transport,
+                                          const struct ferry_file_layout *layout,
+                                          struct ferry_target **target_out)
+{
+    return wrap_target(transport, NULL, layout, target_out);
 }
 
 static void fault_target_close(struct ferry_target *target)
@@ -294,6 +312,8 @@ static void fill_ops(struct fault_transport *fault, const struct ferry_config *c
     fault->ops.remove_buffer = fault_remove_buffer;
     fault->ops.bootstrap = fault_bootstrap;
     fault->ops.target_open = fault_target_open;
+    if (fault->ops.caps & FERRY_CAP_FILE)
+        fault->ops.files_open = fault_files_open;
     fault->ops.target_close = fault_target_close;
     fault->ops.target_explain = fault_explain;
     fault->ops.submit = fault_submit;

@@ -49,6 +49,7 @@ static void end_op(struct fault_transport *fault, struct fault_op *op, enum ferr
 static void end_as_returned(struct fault_transport *fault, struct fault_op *op)
 {
     op->outer->unapplied = op->inner.unapplied;
+    op->outer->moved = op->inner.moved;
     end_op(fault, op, op->inner.status, op->inner.native, op->inner.where);
 }
 
@@ -78,6 +79,8 @@ static void pass(struct fault_transport *fault, struct fault_op *op, uint64_t no
     inner->whole = NULL;
     inner->target = FERRY_CONTAINER_OF(outer->target, struct fault_target, base)->inner;
     inner->deadline_ns = outer->deadline_ns;
+    inner->lease = outer->lease;
+    inner->moved = 0;
     inner->ended = inner_ended;
     inner->transport_data = NULL;
     inner->unapplied = false;
