@@ -12,6 +12,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "transport/fault/fault.h"
+#include "transport/file/file.h"
 #include "transport/loop/loop.h"
 #include "transport/transport.h"
 #ifdef FERRY_HAVE_HP_TCP
@@ -23,6 +24,7 @@ static const struct ferry_transport_ops *const rows[] = {
     &ferry_hp_tcp_ops,
 #endif
     &ferry_loop_ops,
+    &ferry_file_ops,
     &ferry_fault_ops,
 };
 
@@ -72,6 +74,15 @@ static enum ferry_status no_bootstrap(struct ferry_transport *transport, const c
     (void)len;
     (void)reply_out;
     return ferry_fail(FERRY_ERR_UNSUPPORTED, "%s has no bootstrap", transport->ops->name);
+}
+
+static enum ferry_status no_files(struct ferry_transport *transport,
+                                  const struct ferry_file_layout *layout,
+                                  struct ferry_target **target_out)
+{
+    (void)layout;
+    (void)target_out;
+    return ferry_fail(FERRY_ERR_UNSUPPORTED, "%s does not serve files", transport->ops->name);
 }
 
 /* Cancel is best effort: an xfer that cannot be cancelled runs to its end. */
@@ -130,6 +141,9 @@ static enum ferry_status check_ops(const struct ferry_transport_ops *ops)
     if ((ops->add_buffer != NULL) != (ops->remove_buffer != NULL))
         return ferry_fail(FERRY_ERR_INTERNAL, "%s: add_buffer and remove_buffer disagree",
                           ops->name);
+    if (((ops->caps & FERRY_CAP_FILE) != 0) != (ops->files_open != NULL))
+        return ferry_fail(FERRY_ERR_INTERNAL, "%s: FERRY_CAP_FILE and its files_open disagree",
+                          ops->name);
     if ((ops->wire_id >= 0) != (ops->describe != NULL) ||
         (ops->wire_id >= 0) != (ops->describe_buffer != NULL))
         return ferry_fail(FERRY_ERR_INTERNAL, "%s: wire_id and describe disagree", ops->name);
@@ -154,6 +168,8 @@ enum ferry_status ferry_transport_ops_merge(const struct ferry_transport_ops *op
         full.remove_buffer = no_remove_buffer;
     if (full.bootstrap == NULL)
         full.bootstrap = no_bootstrap;
+    if (full.files_open == NULL)
+        full.files_open = no_files;
     if (full.cancel == NULL)
         full.cancel = no_cancel;
     if (full.revoke == NULL)

@@ -153,6 +153,8 @@ static void test_transport_lets_go_of_target_memory_that_is_unregistered(void **
     struct rig rig;
 
     (void)state;
+    if (kind->file)
+        return; /* nothing registers a file */
     rig_open(&rig, kind, NULL);
     for (uint32_t round = 0; round < 30; round++) {
         unsigned char *map = map_range(len);
@@ -328,7 +330,7 @@ int main(int argc, char **argv)
 
     kind = argc == 2 ? rig_find_kind(argv[1]) : NULL;
     if (kind == NULL) {
-        fprintf(stderr, "usage: %s loop|fault|hp_tcp-epoll|hp_tcp-uring|hp_tcp-fault\n", argv[0]);
+        fprintf(stderr, "usage: %s KIND, see transport_rig.c\n", argv[0]);
         return 2;
     }
     rig_skip_if_missing(kind);

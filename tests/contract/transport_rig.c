@@ -4,11 +4,16 @@
  */
 #include "contract/transport_rig.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "transport/transport.h"
+
+static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
 
 static const struct rig_kind kinds[] = {
     {.name = "loop", .transport = "loop", .reactor = "epoll"},
@@ -42,6 +47,17 @@ static const struct rig_kind kinds[] = {
      .remote = true,
      .fault = true,
      .split = true},
+    {.name = "file-pool",
+     .transport = "file",
+     .reactor = "epoll",
+     .file = true,
+     .settings = pool_settings},
+    {.name = "file-fault",
+     .transport = "file",
+     .reactor = "epoll",
+     .file = true,
+     .fault = true,
+     .settings = pool_settings},
 };
 
 const struct rig_kind *rig_find_kind(const char *name)
@@ -117,6 +133,9 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
         assert_ok(ferry_config_set(config, "transports.fault.lists", "false", FERRY_ORIGIN_API));
     if (kind->key)
         assert_ok(ferry_config_set(config, "auth_key_file", key_file(), FERRY_ORIGIN_API));
+    for (size_t i = 0; kind->settings != NULL && kind->settings[i] != NULL; i += 2)
+        assert_ok(
+            ferry_config_set(config, kind->settings[i], kind->settings[i + 1], FERRY_ORIGIN_API));
     for (size_t i = 0; settings != NULL && settings[i] != NULL; i += 2)
         assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
     options.config = config;
@@ -136,18 +155,54 @@ void rig_register(struct ferry_engine *engine, void *addr, uint64_t length,
     assert_ok(ferry_memory_register(engine, &range, 1));
 }
 
+/* The target is a file in the present folder, which need not be one that lives in memory. */
+static void open_file(struct rig *rig)
+{
+    char name[80];
+    void *map;
+    int fd;
+
+    snprintf(rig->path, sizeof(rig->path), "contract-file-%d.dat", (int)getpid());
+    fd = open(rig->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
+    map = mmap(NULL, RIG_LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(map != MAP_FAILED);
+    close(fd);
+    rig->remote.data = map;
+    rig->remote.len = RIG_LENGTH;
+    snprintf(name, sizeof(name), "file://%s", rig->path);
+    assert_ok(ferry_segment_open(rig->initiator, name, test_deadline_ms(10000), &rig->segment));
+}
+
+/* No test makes the file longer or shorter. */
+static void close_file(struct rig *rig)
+{
+    struct stat now;
+
+    assert_int_equal(stat(rig->path, &now), 0);
+    assert_int_equal(now.st_size, RIG_LENGTH);
+    assert_int_equal(munmap(rig->remote.data, RIG_LENGTH), 0);
+    assert_int_equal(unlink(rig->path), 0);
+}
+
 void rig_open(struct rig *rig, const struct rig_kind *kind, const char *const *settings)
 {
     memset(rig, 0, sizeof(*rig));
     rig->kind = kind;
     assert_true(fenced_alloc(&rig->local, RIG_LENGTH, RIG_MISALIGN));
-    assert_true(fenced_alloc(&rig->remote, RIG_LENGTH, RIG_MISALIGN));
+    if (!kind->file)
+        assert_true(fenced_alloc(&rig->remote, RIG_LENGTH, RIG_MISALIGN));
     rig->initiator = rig_engine(kind, settings);
     rig->target = kind->remote ? rig_engine(kind, settings) : rig->initiator;
     rig_register(rig->initiator, rig->local.data, rig->local.len, FERRY_PERMISSION_LOCAL);
-    rig_register(rig->target, rig->remote.data, rig->remote.len, FERRY_PERMISSION_READ_WRITE);
-    assert_ok(ferry_segment_open(rig->initiator, ferry_engine_segment_name(rig->target),
-                                 test_deadline_ms(10000), &rig->segment));
+    if (kind->file) {
+        open_file(rig);
+    } else {
+        rig_register(rig->target, rig->remote.data, rig->remote.len, FERRY_PERMISSION_READ_WRITE);
+        assert_ok(ferry_segment_open(rig->initiator, ferry_engine_segment_name(rig->target),
+                                     test_deadline_ms(10000), &rig->segment));
+    }
     assert_ok(ferry_batch_create(rig->initiator, RIG_BATCH, &rig->batch));
 }
 
@@ -157,10 +212,17 @@ void rig_close(struct rig *rig)
         assert_ok(ferry_engine_close(rig->initiator));
     if (rig->target != NULL && rig->target != rig->initiator)
         assert_ok(ferry_engine_close(rig->target));
+    if (rig->kind->file)
+        close_file(rig);
     assert_true(rig->local.map == NULL || fenced_intact(&rig->local));
     assert_true(rig->remote.map == NULL || fenced_intact(&rig->remote));
     fenced_free(&rig->local);
     fenced_free(&rig->remote);
+}
+
+uint64_t rig_remote(const struct rig *rig, uint64_t offset)
+{
+    return rig->kind->file ? offset : (uintptr_t)rig->remote.data + offset;
 }
 
 struct ferry_request rig_request(const struct rig *rig, enum ferry_opcode opcode,
@@ -171,7 +233,7 @@ struct ferry_request rig_request(const struct rig *rig, enum ferry_opcode opcode
     request.opcode = opcode;
     request.local = rig->local.data + local_offset;
     request.segment = rig->segment;
-    request.remote_offset = (uintptr_t)rig->remote.data + remote_offset;
+    request.remote_offset = rig_remote(rig, remote_offset);
     request.length = length;
     return request;
 }

@@ -5,6 +5,7 @@
  *
  *   loop, fault:    one engine, the target is its own segment
  *   hp_tcp-<reactor>: two engines in this process, over loopback, each with its control plane
+ *   file-<backend>: one engine and a file; the target's memory is a mapping of it
  *
  * All functions are for the test's thread.
  */
@@ -31,6 +32,8 @@ struct rig_kind {
     bool split;    /* the decorator takes no lists of pieces: the runtime splits them */
     bool can_skip; /* this host may lack what it needs */
     bool key;      /* access control: both engines share a key */
+    bool file;     /* the target is a file: no registrations, no permissions, no peer */
+    const char *const *settings; /* of the kind, NULL-terminated pairs; may be NULL */
 };
 
 struct rig {
@@ -41,6 +44,7 @@ struct rig {
     struct fenced local;
     struct fenced remote;
     uint64_t batch; /* 64 slots */
+    char path[64];  /* of the file */
 };
 
 #define RIG_BATCH 64u
@@ -59,6 +63,9 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
 
 void rig_register(struct ferry_engine *engine, void *addr, uint64_t length,
                   enum ferry_permission permission);
+
+/* What the remote_offset of a position in the target is. */
+uint64_t rig_remote(const struct rig *rig, uint64_t offset);
 
 /* A request between offsets of the two memories. */
 struct ferry_request rig_request(const struct rig *rig, enum ferry_opcode opcode,

@@ -6,7 +6,7 @@ import re
 import style
 
 CALLERS = {"src/transport/transport.c", "src/metadata/store.c", "src/reactor/reactor.c", "src/reactor/net.c",
-           "src/foreign/urma.c"}
+           "src/foreign/urma.c", "src/transport/file/backend.c"}
 CALL = re.compile(r"(?:->|\.|\b)ops\s*(?:->|\.)\s*(\w+)\s*\(")
 CONSTRUCTOR = re.compile(r"__attribute__\s*\(\(\s*constructor|\b(?:strtok|sprintf|strcat|gets|alloca)\s*\(")
 

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the file transport says about itself: which backends are in use and why not the others, and
+ * what went which way. Any thread; reads atomics, and what is constant once the dispatcher runs.
+ */
+#include <json-c/json.h>
+
+#include "base/json.h"
+#include "transport/file/internal.h"
+
+static const char *const way_names[FERRY_FILE_WAY_COUNT] = {
+    [FERRY_FILE_DIRECT] = "direct",
+    [FERRY_FILE_BOUNCE] = "bounce",
+    [FERRY_FILE_BUFFERED] = "buffered",
+    [FERRY_FILE_FOREIGN] = "gds",
+    [FERRY_FILE_COMPAT] = "gds_compatibility",
+};
+
+static bool put_counter(struct json_object *object, const char *key, _Atomic uint64_t *counter)
+{
+    return ferry_json_put_u64(object, key, atomic_load_explicit(counter, memory_order_relaxed));
+}
+
+static bool put_ways(struct json_object *object, struct file_counters *counters)
+{
+    struct json_object *ways = json_object_new_object();
+    bool ok = ways != NULL;
+
+    for (int i = 0; ok && i < FERRY_FILE_WAY_COUNT; i++) {
+        struct json_object *way = json_object_new_object();
+
+        ok = way != NULL && put_counter(way, "operations", &counters->ways[i].ops) &&
+             put_counter(way, "bytes", &counters->ways[i].bytes);
+        ok = ferry_json_put(ways, way_names[i], way) && ok;
+    }
+    return ferry_json_put(object, "paths", ways) && ok;
+}
+
+void ferry_file_report(struct ferry_transport *transport, struct json_object *object)
+{
+    struct file_transport *ft = file_transport_of(transport);
+    struct file_counters *counters = &ft->counters;
+    bool ok = put_ways(object, counters);
+
+    ok = ferry_json_put_u64(object, "outstanding", atomic_load(&ft->outstanding)) && ok;
+    ok = put_counter(object, "tasks_ended", &counters->ended) && ok;
+    ok = put_counter(object, "bytes_moved", &counters->bytes_moved) && ok;
+    ok = put_counter(object, "short_operations", &counters->short_io) && ok;
+    ok = put_counter(object, "direct_refused", &counters->direct_refused) && ok;
+    ok = put_counter(object, "stray_events", &counters->stray_events) && ok;
+    ok = put_counter(object, "opens", &counters->opens) && ok;
+    ok = put_counter(object, "evictions", &counters->evictions) && ok;
+    ok = put_counter(object, "syncs", &counters->syncs) && ok;
+    ok = put_counter(object, "quarantined_ever", &counters->quarantined) && ok;
+    ok = ferry_json_put_u64(object, "quarantined", atomic_load(&counters->quarantined_now)) && ok;
+    ok = ferry_json_put_u64(object, "open_files", atomic_load(&counters->open_files)) && ok;
+    ok = put_counter(object, "gds_fallbacks", &counters->fallbacks[FILE_BACKEND_GDS]) && ok;
+    ok = put_counter(object, "io_uring_fallbacks", &counters->fallbacks[FILE_BACKEND_URING]) && ok;
+    /* Out of memory leaves members out; a report is best effort. */
+    (void)ok;
+}
