@@ -59,7 +59,7 @@ struct ferry_request {
     void *local;            /* inside registered memory of this engine */
     uint64_t segment;       /* handle of the target */
     uint64_t remote_offset; /* memory segments: absolute address in the peer; files: byte offset */
-    uint64_t length;        /* bytes, > 0 */
+    uint64_t length;        /* bytes, > 0; segments of files also take 0, which moves nothing */
     const char *transport;  /* pin to one transport by name, or NULL */
     uint64_t deadline_ns;   /* absolute CLOCK_MONOTONIC, FERRY_NO_DEADLINE; 0 means none too */
     /*
@@ -95,8 +95,12 @@ struct ferry_task_status {
     size_t struct_size;
     enum ferry_task_state state;
     enum ferry_status status; /* FERRY_OK until an end state other than COMPLETED */
-    uint64_t bytes;           /* the request's length, all pieces, if COMPLETED, else 0 */
-    const char *transport;    /* static name, or NULL while none is chosen */
+    /*
+     * The request's length, all pieces, if COMPLETED. Of a task on files that ended otherwise: so many bytes
+     * from its start are known to have moved, which of the others did is not known. Else 0.
+     */
+    uint64_t bytes;
+    const char *transport; /* static name, or NULL while none is chosen */
 };
 
 #define FERRY_TASK_STATUS_INIT                                                                     \
@@ -176,8 +180,8 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  *   allocate; no callback runs before it returns, except on other threads.
  * Return:
  *   FERRY_OK               every request is a task now.
- *   FERRY_ERR_INVALID      NULL memory, zero length, wrap, unknown opcode, priority or transport,
- *                          local memory outside registered ranges, or a list beside a range.
+ *   FERRY_ERR_INVALID      NULL memory, zero length (files take it), wrap, unknown opcode, priority
+ *                          or transport, local memory outside registered ranges, or a list beside a range.
  *   FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
  *                          max_transfer_bytes, over FERRY_PIECES_MAX pieces, or more lists than
  *                          vectored_requests_max.
@@ -338,7 +342,9 @@ FERRY_API enum ferry_status ferry_task_cancel(struct ferry_engine *engine, uint6
  * ferry_read() - copy from a segment into local memory and wait for it.
  * @engine:      an open engine.
  * @request:     opcode is ignored.
- * @deadline_ns: ends the request as TIMED_OUT; the memory is free on return in any case.
+ * @deadline_ns: ends the request as TIMED_OUT; the memory is free on return, with one exception: a
+ *               file system or device that does not end what it was asked for keeps it, and
+ *               ferry_memory_unregister() answers FERRY_ERR_BUSY until it does.
  *
  * Ownership: the local memory is borrowed during the call.
  * Threads: any thread, not from a callback. Blocks.

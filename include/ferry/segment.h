@@ -36,12 +36,14 @@ struct ferry_segment_buffer {
  * ferry_segment_open() - find a segment by name.
  * @engine:      an open engine.
  * @name:        a segment name; "" or the engine's own name give FERRY_SEGMENT_LOCAL. Without a
- *               store: "host:port" or "[v6]:port" of the peer's control plane.
+ *               store: "host:port" or "[v6]:port" of the peer's control plane. "file://PATH" is a
+ *               file or block device of this host, found without a peer or a store, as long as it
+ *               is now; "nvmeof/NAME" is several files, as the store says.
  * @deadline_ns: absolute CLOCK_MONOTONIC nanoseconds, or FERRY_NO_DEADLINE (then control_timeout_ms
  *               bounds it).
  * @segment_out: the handle. The same name gives the same handle, counted.
  *
- * Reads the peer's description. No data connection is made yet.
+ * Reads the peer's description. No data connection is made and no file is opened yet.
  *
  * Ownership: close with ferry_segment_close().
  * Threads: any thread, not from a callback. Blocks.
@@ -51,7 +53,9 @@ struct ferry_segment_buffer {
  *   FERRY_ERR_NOT_FOUND  the store does not know the name.
  *   FERRY_ERR_PEER_GONE  nobody answers there; the text has each address and reason.
  *   FERRY_ERR_METADATA   the description is malformed or too large.
- *   FERRY_ERR_UNSUPPORTED  a file segment of another host.
+ *   FERRY_ERR_PERMISSION a folder on the way to the file may not be searched.
+ *   FERRY_ERR_IO         the file system failed.
+ *   FERRY_ERR_UNSUPPORTED no transport in use here serves files.
  *   FERRY_ERR_STATE      called from a callback.
  *   FERRY_ERR_TIMED_OUT, FERRY_ERR_LIMIT (segments_max, descriptors), FERRY_ERR_NO_MEMORY,
  *   FERRY_ERR_CLOSING, FERRY_ERR_FORKED.

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments named "file://PATH": one file or block device of this host, found without a peer or a
- * store. What takes the place of a description is a look at the file: its length, and which file it
- * is, so that a refresh notices a file that was grown or replaced.
+ * Segments of files. "file://PATH" is one file or block device of this host, found without a peer
+ * or a store: what takes the place of a description is a look at the file, its length and which
+ * file it is, so that a refresh notices a file that was grown or replaced. "nvmeof/NAME" is what a
+ * store says: files end to end, with a path for each host.
  *
  * The look blocks on the file system and runs on the thread that opens or refreshes the segment,
- * never on the keeper or the store's thread. Reads and writes no byte of the file.
+ * never on the keeper or the store's thread. Reads and writes no byte of the files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,8 @@
 
 #include "base/error.h"
 #include "metadata/document.h"
+#include "metadata/file_document.h"
+#include "metadata/host_names.h"
 #include "runtime/runtime.h"
 
 #define SCHEME "file://"
@@ -110,6 +113,69 @@ enum ferry_status ferry_file_segment_document(const char *name, uint64_t length,
         *doc_out = doc;
     else
         ferry_document_destroy(doc);
+    return status;
+}
+
+bool ferry_stored_files_named(const char *name)
+{
+    return strncmp(name, FERRY_FILE_SEGMENT_PREFIX, strlen(FERRY_FILE_SEGMENT_PREFIX)) == 0;
+}
+
+static enum ferry_status fill_part(const struct ferry_file_document *files, uint32_t index,
+                                   const struct ferry_host_names *host, const char *segment,
+                                   struct ferry_file_part *part)
+{
+    part->length = files->files[index].length;
+    part->file_offset = files->files[index].file_offset;
+    if (ferry_file_document_resolve(files, index, host, segment, &part->path) == FERRY_OK)
+        return FERRY_OK;
+    /* No error yet: only a request that needs this file fails. */
+    part->path = NULL;
+    part->problem = strdup(ferry_last_error_text());
+    return part->problem != NULL ? FERRY_OK
+                                 : ferry_fail(FERRY_ERR_NO_MEMORY, "segment: out of memory");
+}
+
+static void free_parts(struct ferry_file_part *parts, uint32_t count)
+{
+    for (uint32_t i = 0; parts != NULL && i < count; i++)
+        free((char *)(uintptr_t)parts[i].problem);
+    free(parts);
+}
+
+static enum ferry_status view_of(struct ferry_segment *segment,
+                                 const struct ferry_file_document *files,
+                                 struct ferry_view **view_out)
+{
+    struct ferry_file_layout layout = {.segment = segment->name, .count = files->file_count};
+    struct ferry_file_part *parts = calloc(files->file_count + 1, sizeof(*parts));
+    struct ferry_document *doc = NULL;
+    struct ferry_host_names host;
+    enum ferry_status status = ferry_host_names_parse("", &host);
+
+    if (parts == NULL)
+        return ferry_fail(FERRY_ERR_NO_MEMORY, "segment: out of memory");
+    for (uint32_t i = 0; i < files->file_count && status == FERRY_OK; i++)
+        status = fill_part(files, i, &host, segment->name, &parts[i]);
+    layout.parts = parts;
+    if (status == FERRY_OK)
+        status = ferry_file_segment_document(segment->name, files->length, &doc);
+    if (status == FERRY_OK)
+        status = ferry_view_create_files(segment->engine, segment, doc, &layout, view_out);
+    free_parts(parts, files->file_count);
+    return status;
+}
+
+enum ferry_status ferry_stored_files_view(struct ferry_segment *segment, const char *text,
+                                          size_t len, struct ferry_view **view_out)
+{
+    struct ferry_file_document *files = NULL;
+    enum ferry_status status = ferry_file_document_parse(text, len, &files);
+
+    if (status != FERRY_OK)
+        return status;
+    status = view_of(segment, files, view_out);
+    ferry_file_document_destroy(files);
     return status;
 }
 

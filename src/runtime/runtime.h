@@ -276,6 +276,10 @@ bool ferry_file_segment_named(const char *name);
 enum ferry_status ferry_file_segment_look(const char *name, char **text_out, size_t *len_out);
 enum ferry_status ferry_file_segment_view(struct ferry_segment *segment, const char *text,
                                           struct ferry_view **view_out);
+/* True for "nvmeof/...", which a store describes. */
+bool ferry_stored_files_named(const char *name);
+enum ferry_status ferry_stored_files_view(struct ferry_segment *segment, const char *text,
+                                          size_t len, struct ferry_view **view_out);
 /* The document under a view of files: its name and one buffer. */
 enum ferry_status ferry_file_segment_document(const char *name, uint64_t length,
                                               struct ferry_document **doc_out);

@@ -75,10 +75,13 @@ static enum ferry_status take_document(struct ferry_segment *segment, const char
     struct ferry_view *view = NULL;
     enum ferry_status status;
 
-    if (same_as_now(segment, hash, len))
+    /* What the paths of a store name may be other files by now, whatever the text says. */
+    if (!ferry_stored_files_named(segment->name) && same_as_now(segment, hash, len))
         return FERRY_OK;
     if (segment->is_file) {
         status = ferry_file_segment_view(segment, text, &view);
+    } else if (ferry_stored_files_named(segment->name)) {
+        status = ferry_stored_files_view(segment, text, len, &view);
     } else {
         status = ferry_document_parse(text, len, &doc);
         if (status == FERRY_OK)

@@ -147,7 +147,8 @@ struct file_op {
     uint64_t orphan_at_ns; /* when the wait for the device ends, once stopped */
     uint32_t extent;       /* where `next` is */
     uint32_t first_extent; /* where byte 0 is */
-    uint32_t sized_extent; /* the last one whose size was checked, + 1 */
+    uint32_t sized_extent; /* the last one whose size was looked at, + 1 */
+    uint64_t extent_end;   /* how many bytes of it there are */
     uint32_t sync_extent;  /* the next one to be synced */
     uint32_t pieces;       /* issued, or to be issued again */
     bool started;

@@ -318,28 +318,39 @@ static uint64_t size_now(int fd)
 }
 
 /*
- * A WRITE past the end would make the file longer, and no error would tell that somebody had cut
- * it. One look per request and file; who cuts it in the middle of a request is not noticed.
+ * How much of the extent the file really has. A WRITE past the end would make it longer, and no
+ * error would tell that somebody had cut it; a direct READ over the end would touch memory behind
+ * what it reads. One look per request and file; who cuts it in the middle of a request shows in a
+ * short count.
  */
+static uint64_t look_at_size(const struct file_op *op, const struct file_extent *extent)
+{
+    uint64_t size = size_now(ferry_file_extent_fd(extent, op->opcode, false));
+    uint64_t end = size > extent->file_offset ? size - extent->file_offset : 0;
+
+    return end < extent->length ? end : extent->length;
+}
+
 static bool long_enough(struct file_transport *ft, struct file_op *op, struct file_extent *extent)
 {
-    uint64_t at = op->addr + op->next;
-    uint64_t end = op->addr + op->length;
-    uint64_t size;
+    uint64_t at = op->addr + op->next - extent->start;
+    uint64_t want = op->addr + op->length - extent->start;
 
-    if (op->opcode == FERRY_READ || op->sized_extent == op->extent + 1)
+    if (op->sized_extent != op->extent + 1) {
+        op->sized_extent = op->extent + 1;
+        op->extent_end = look_at_size(op, extent);
+    }
+    if (want > extent->length)
+        want = extent->length;
+    /* A READ gets what is there before it fails; of a WRITE nothing is written in this file. */
+    if (op->opcode == FERRY_READ ? at < op->extent_end : want <= op->extent_end)
         return true;
-    op->sized_extent = op->extent + 1;
-    size = size_now(ferry_file_extent_fd(extent, FERRY_WRITE, false));
-    if (end > extent->start + extent->length)
-        end = extent->start + extent->length;
-    if (extent->file_offset + (end - extent->start) <= size)
-        return true;
-    ferry_file_target_say(op->target, "%s: has %llu bytes now, the segment says %llu", extent->path,
-                          (unsigned long long)size,
+    ferry_file_target_say(op->target, "%s: ends at offset %llu, the segment says %llu",
+                          extent->path, (unsigned long long)(extent->file_offset + op->extent_end),
                           (unsigned long long)(extent->file_offset + extent->length));
-    ferry_file_op_bad(op, at - op->addr);
-    ferry_file_op_stop(ft, op, FERRY_ERR_TRUNCATED, 0, "file: write past the end of the file");
+    ferry_file_op_stop(ft, op, FERRY_ERR_TRUNCATED, 0,
+                       op->opcode == FERRY_READ ? "file: read past the end of the file"
+                                                : "file: write past the end of the file");
     return false;
 }
 

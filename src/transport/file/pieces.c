@@ -122,7 +122,7 @@ uint64_t ferry_file_piece_span(struct file_transport *ft, struct file_op *op,
 {
     struct ferry_file_grain grain = grain_of(ft, extent, op->opcode);
     uint64_t at = op->addr + op->next;
-    uint64_t room = extent->start + extent->length - at;
+    uint64_t room = extent->start + op->extent_end - at;
 
     if (left > room)
         left = room;
