@@ -38,7 +38,7 @@ static void test_file_request_spans_files_at_every_alignment(void **state)
             uint64_t from = border + (uint64_t)shifts[i] - 70000;
             uint64_t len = 70000 + lengths[1] + 70001 + memory % 7 * 512;
             struct ferry_request request = file_request(&rig, FERRY_READ, memory, from, len);
-            struct ferry_task_status task;
+            struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
 
             pattern_fill(rig.local.data, FILE_LOCAL, 1, 0);
             assert_ok(file_run(&rig, &request, &task, NULL));
@@ -68,7 +68,7 @@ static void test_file_request_spans_files_at_every_alignment(void **state)
 static void test_file_range_must_lie_inside_the_segment(void **state)
 {
     static const uint64_t lengths[] = {10000, 20000};
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     struct ferry_request request;
     struct file_rig rig;
     uint64_t opens;
@@ -106,7 +106,7 @@ static void test_file_length_zero_completes_without_io(void **state)
     static const uint64_t lengths[] = {10000, 20000};
     static const uint64_t places[] = {0, 5000, 10000, 30000};
     struct ferry_request requests[3];
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     struct file_rig rig;
 
     (void)state;
@@ -254,7 +254,7 @@ static void test_file_batch_mixes_files_and_memory(void **state)
     static const uint64_t lengths[] = {MIB};
     struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
     struct ferry_request requests[8];
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     unsigned char *remote;
     struct file_rig rig;
 
@@ -406,7 +406,7 @@ static void test_file_many_threads_on_many_files_mix_nothing_up(void **state)
 static void test_file_truncated_under_us_is_an_error_with_what_was_there(void **state)
 {
     static const uint64_t lengths[] = {MIB, MIB};
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     struct ferry_request request;
     struct file_rig rig;
     char text[512];
@@ -452,7 +452,7 @@ static void test_file_truncated_under_us_is_an_error_with_what_was_there(void **
 static void test_file_deleted_while_open_works_until_it_is_opened_anew(void **state)
 {
     static const uint64_t lengths[] = {MIB};
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     struct ferry_request request;
     struct file_rig rig;
     char path[320];
@@ -522,7 +522,7 @@ static void test_file_replaced_is_noticed_and_never_mixed(void **state)
 static void test_file_host_without_a_path_is_told_so(void **state)
 {
     static const uint64_t lengths[] = {MIB, MIB};
-    struct ferry_task_status task;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
     struct ferry_request request;
     struct file_rig rig;
     char text[512];
