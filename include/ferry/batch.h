@@ -96,8 +96,9 @@ struct ferry_task_status {
     enum ferry_task_state state;
     enum ferry_status status; /* FERRY_OK until an end state other than COMPLETED */
     /*
-     * The request's length, all pieces, if COMPLETED. Of a task on files that ended otherwise: so many bytes
-     * from its start are known to have moved, which of the others did is not known. Else 0.
+     * The request's length, all pieces, if COMPLETED. Of a task on files that ended otherwise: so
+     * many bytes from its start are known to have moved, which of the others did is not known. Else
+     * 0.
      */
     uint64_t bytes;
     const char *transport; /* static name, or NULL while none is chosen */
@@ -181,8 +182,8 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  * Return:
  *   FERRY_OK               every request is a task now.
  *   FERRY_ERR_INVALID      NULL memory, zero length (files take it), wrap, unknown opcode, priority
- *                          or transport, local memory outside registered ranges, or a list beside a range.
- *   FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
+ *                          or transport, local memory outside registered ranges, or a list beside a
+ * range. FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
  *                          max_transfer_bytes, over FERRY_PIECES_MAX pieces, or more lists than
  *                          vectored_requests_max.
  *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.

@@ -90,14 +90,16 @@ static void end_op(struct file_transport *ft, struct file_op *op)
     end_told(ft);
 }
 
-/* The device keeps the memory: end without it, and keep the lease and the op. */
+/* The device keeps the memory: end without it, and keep a lease of our own and the op. */
 static void orphan(struct file_transport *ft, struct file_op *op)
 {
     struct ferry_xfer *xfer = op->xfer;
 
-    if (op->pieces > 0 && xfer->lease != NULL) {
-        op->lease = *xfer->lease;
-        *xfer->lease = (struct ferry_lease){0};
+    if (op->pieces > 0 &&
+        (xfer->lease == NULL || ferry_lease_share(xfer->lease, &op->lease) != FERRY_OK)) {
+        /* The memory cannot be kept back, so its owner must not have it yet. */
+        op->orphan_at_ns = ferry_deadline_ns(ft->now_ns, FENCE_NS);
+        return;
     }
     atomic_fetch_add(&ft->counters.quarantined_now, 1);
     file_count(&ft->counters.quarantined, 1);
@@ -240,7 +242,7 @@ static void look_at(struct file_transport *ft, struct file_op *op)
     }
     if (atomic_load(&ft->closing))
         ferry_file_op_stop(ft, op, FERRY_ERR_CLOSING, 0, "file: the engine is closing");
-    else if (atomic_load(&op->xfer->cancel_asked))
+    else if (ferry_xfer_cancel_asked(op->xfer))
         ferry_file_op_stop(ft, op, FERRY_ERR_CANCELED, 0, "file: canceled by the caller");
     else if (ft->now_ns >= op->xfer->deadline_ns)
         ferry_file_op_stop(ft, op, FERRY_ERR_TIMED_OUT, 0, "file: the deadline passed");
@@ -286,7 +288,7 @@ void ferry_file_op_begin(struct file_transport *ft, struct file_op *op)
         ft->next_deadline_ns = op->xfer->deadline_ns;
     if (atomic_load(&ft->closing)) {
         ferry_file_op_stop(ft, op, FERRY_ERR_CLOSING, 0, "file: the engine is closing");
-    } else if (atomic_load(&op->xfer->cancel_asked)) {
+    } else if (ferry_xfer_cancel_asked(op->xfer)) {
         ferry_file_op_stop(ft, op, FERRY_ERR_CANCELED, 0, "file: canceled by the caller");
     } else if (!ferry_range_within(op->addr, op->length, 0, target->length)) {
         ferry_file_op_stop(ft, op, FERRY_ERR_RANGE, 0, "file: the range is not inside the segment");
