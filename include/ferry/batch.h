@@ -182,8 +182,9 @@ FERRY_API_CHECKED enum ferry_status ferry_batch_reset(struct ferry_engine *engin
  * Return:
  *   FERRY_OK               every request is a task now.
  *   FERRY_ERR_INVALID      NULL memory, zero length (files take it), wrap, unknown opcode, priority
- *                          or transport, local memory outside registered ranges, or a list beside a
- * range. FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
+ *                          or transport, local memory outside registered ranges, or a list with a
+ *                          range beside it.
+ *   FERRY_ERR_TOO_LARGE    more requests than free slots, a length (of a list: the sum) over
  *                          max_transfer_bytes, over FERRY_PIECES_MAX pieces, or more lists than
  *                          vectored_requests_max.
  *   FERRY_ERR_QUEUE_FULL   an admission limit is reached; retry after a completion.
