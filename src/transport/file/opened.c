@@ -449,8 +449,12 @@ static void finish_target_close(struct file_job *job)
     struct file_target *target = FERRY_CONTAINER_OF(job, struct file_target, close_job);
     struct file_transport *ft = job->ft;
 
-    for (uint32_t i = 0; i < target->count; i++)
+    for (uint32_t i = 0; i < target->count; i++) {
+        if (target->extents[i].state == FILE_CLOSED)
+            continue;
+        ft->closing_count--;
         set_closed(ft, &target->extents[i]);
+    }
     ferry_file_target_free(target);
     ft->target_count--;
     ferry_file_starved_wake(ft);
@@ -460,6 +464,14 @@ void ferry_file_target_close(struct file_transport *ft, struct file_target *targ
 {
     FERRY_ASSERT(target->closing);
     FERRY_ASSERT(target->refs == 0);
+    /* From here on nobody else closes one of them. */
+    for (uint32_t i = 0; i < target->count; i++) {
+        if (target->extents[i].state == FILE_CLOSED)
+            continue;
+        FERRY_ASSERT(target->extents[i].state == FILE_OPEN);
+        target->extents[i].state = FILE_CLOSING;
+        ft->closing_count++;
+    }
     target->close_job.run = run_target_close;
     target->close_job.finish = finish_target_close;
     if (ferry_file_job_start(ft, &target->close_job))
