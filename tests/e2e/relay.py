@@ -153,7 +153,8 @@ class Relay:
     """Listens on loopback and passes each connection on to one address.
 
     make_filter makes the filter of each direction; make_back, if given, the one of what the target says.
-    A filter learns the connection's source and destination address as its `path`.
+    A filter learns the connection's source and destination address as its `path`, and its two sockets as `near` (to
+    the initiator) and `far`.
     """
 
     def __init__(self, target, make_filter=Forward, make_back=None, family=socket.AF_INET, host=None):
@@ -182,7 +183,7 @@ class Relay:
                 self.sockets += [near, far]
             for source, sink, forward in ((near, far, True), (far, near, False)):
                 used = self.make_filter() if forward else self.make_back()
-                used.path = path
+                used.path, used.near, used.far = path, near, far
                 self.filters.append(used)
                 threading.Thread(target=self._pump, args=(source, sink, used, Splitter(forward, reads)),
                                  daemon=True).start()

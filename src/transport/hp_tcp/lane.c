@@ -194,11 +194,11 @@ static const char *why_unknown(const struct hp_lane *lane)
  */
 static void settle_ops(struct hp_lane *lane)
 {
-    uint32_t kept;
+    uint32_t first = lane->head;
+    uint32_t kept = first;
 
     if (!lane->ask_again)
         ferry_hp_question_drop(lane, lane->close_native, why_unknown(lane));
-    kept = lane->head;
     for (uint32_t i = lane->head; i != lane->tail; i++) {
         struct hp_op *op = ferry_hp_lane_op(lane, i);
         bool touched = (int32_t)(i - lane->sent) < 0 || (i == lane->sent && lane->tx_offset > 0);
@@ -212,6 +212,8 @@ static void settle_ops(struct hp_lane *lane)
             touched = false;
             op->attempts = 0;
         }
+        if (touched && i != first && op->attempts > 0)
+            op->attempts--; /* it was behind another one, of which the connection may have ended */
         if (!survives(lane, op, touched)) {
             settle_op(lane, op, touched);
             continue;

@@ -18,7 +18,7 @@
 
 /* Connections begun for one question. */
 #define TRIES_MAX 3u
-/* Connections on which one WRITE may have left before it is not sent again. */
+/* Connections that may end with one WRITE as their oldest request before it is not sent again. */
 #define ATTEMPTS_MAX 4u
 
 #define LOST "hp_tcp: the answer to a WRITE was lost, and "
@@ -258,8 +258,8 @@ static void count_verdict(struct hp_lane *lane, enum ferry_resolve_verdict verdi
     atomic_fetch_add_explicit(counters[verdict], 1, memory_order_relaxed);
 }
 
-/* End or keep every op in doubt; @frame NULL: all are unknown, as @where says. */
-static void settle(struct hp_lane *lane, const struct ferry_frame *frame, const char *where)
+/* End or keep every op in doubt; @frame NULL: all are unknown, as @where says. True: some moved. */
+static bool settle(struct hp_lane *lane, const struct ferry_frame *frame, const char *where)
 {
     struct hp_question *question = &lane->question;
     uint32_t ends[3] = {0};
@@ -297,15 +297,19 @@ static void settle(struct hp_lane *lane, const struct ferry_frame *frame, const 
                "not_applied=%u unknown=%u",
                lane->peer->name, lane->index, ends[FERRY_RESOLVE_APPLIED],
                ends[FERRY_RESOLVE_NOT_APPLIED], ends[FERRY_RESOLVE_UNKNOWN]);
+    return ends[FERRY_RESOLVE_APPLIED] > 0;
 }
 
 void ferry_hp_question_answer(struct hp_lane *lane, const struct ferry_frame *frame)
 {
-    settle(lane, frame,
-           frame->status == FERRY_FRAME_OK ? NULL
-                                           : LOST "the peer knows nothing of that connection");
+    bool moved = settle(
+        lane, frame,
+        frame->status == FERRY_FRAME_OK ? NULL : LOST "the peer knows nothing of that connection");
+
     ferry_hp_lane_established(lane);
-    lane->barren = 0;
+    /* Only what moved is progress: a peer that answers questions and no request is given up. */
+    if (moved)
+        lane->barren = 0;
 }
 
 void ferry_hp_question_drop(struct hp_lane *lane, int32_t native, const char *where)
