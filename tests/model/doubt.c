@@ -188,6 +188,30 @@ void model_doubts_check(struct model_node *node)
     check_sessions(node);
 }
 
+static void check_held(struct model_node *node)
+{
+    struct hp_transport *hp = ferry_hp_of(node->transport);
+
+    for (struct ferry_list *l = hp->peers.next; l != &hp->peers; l = l->next) {
+        struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
+
+        for (uint32_t i = 0; i < peer->lane_count; i++) {
+            if (!ferry_list_empty(&peer->lanes[i].held_queue))
+                model_fail(node->model, "S8: node %u holds a WRITE back for nothing", node->index);
+        }
+    }
+}
+
+void model_doubts_check_idle(struct model *model)
+{
+    for (uint32_t i = 0; i < model->profile.nodes; i++) {
+        struct model_node *node = &model->nodes[i];
+
+        if (node->alive && atomic_load(&ferry_hp_of(node->transport)->doubt_count) == 0)
+            check_held(node);
+    }
+}
+
 /* ---- for choices and counts ---- */
 
 bool model_doubts_none(const struct model *model)

@@ -313,6 +313,8 @@ void model_memory_write_ended(struct model_task *task, bool completed);
 /* After a turn of the node: nothing passed a range in doubt, and no two sessions write one place.
  */
 void model_doubts_check(struct model_node *node);
+/* Nothing is left to do at this time: nothing that could go on may be held back. */
+void model_doubts_check_idle(struct model *model);
 /* True if no WRITE of any node is in doubt. */
 bool model_doubts_none(const struct model *model);
 /* The WRITE task of @from to @to whose outcome is in doubt now, or NULL. */

@@ -49,6 +49,7 @@ static void settle(struct model *model)
             model_fail(model, "S8: the engines are busy for ever without the clock moving");
     } while (done > 0);
     model_tasks_check_idle(model);
+    model_doubts_check_idle(model);
 }
 
 static void jump(struct model *model)
@@ -169,15 +170,22 @@ static void refresh_some(struct model *model)
 }
 
 /*
- * Where all else is well, one connection at a time is cut, before its question has been answered
- * none other: then every question must have an answer.
+ * Where all else is well, some connections are cut at one moment, and before their questions have
+ * been answered none other: then every question must have an answer. Others only write more, into
+ * what is in doubt.
  */
 static void strike(struct model *model)
 {
-    if (!model->profile.gentle || !model_doubts_none(model))
+    uint32_t count = 1 + (uint32_t)model_below(model, 4);
+
+    if (!model_doubts_none(model)) {
+        model_task_submit(model, draw_node(model));
         return;
-    if (model_chance(model, 70) ? sim_cut_one(model->net) : sim_reset_one(model->net))
-        model->events[MODEL_STRIKE]++;
+    }
+    for (uint32_t i = 0; i < count && model->profile.gentle; i++) {
+        if (model_chance(model, 70) ? sim_cut_one(model->net) : sim_reset_one(model->net))
+            model->events[MODEL_STRIKE]++;
+    }
 }
 
 static void step(struct model *model)
@@ -193,7 +201,7 @@ static void step(struct model *model)
         die_or_live(model);
     else if (what < 10)
         refresh_some(model);
-    else if (what < 13)
+    else if (what < 12)
         model_task_held_step(model);
     else if (what < 14)
         strike(model);
