@@ -45,6 +45,12 @@ static void passed(struct model_node *node, const struct hp_doubted *range)
                (unsigned long long)range->request_id);
 }
 
+/* Before READY the sending side connects, greets and asks. */
+static bool sends_ops(const struct hp_lane *lane)
+{
+    return lane->state == HP_LANE_READY || lane->state == HP_LANE_CLOSING;
+}
+
 /* The chunks in the windows of lanes to the same process that overlap a range in doubt. */
 static void look_at_window(struct waits *waits, struct hp_lane *lane,
                            const struct hp_doubted *range)
@@ -63,7 +69,7 @@ static void look_at_window(struct waits *waits, struct hp_lane *lane,
         if (touched && was_waiting(waits->node, &wait))
             passed(waits->node, range);
         /* What the reactor has in hand was posted before; it shows when it is taken. */
-        if (!touched && !(lane->state == HP_LANE_READY && ferry_op_inflight(&lane->tx)))
+        if (!touched && !(sends_ops(lane) && ferry_op_inflight(&lane->tx)))
             add_wait(waits, &wait);
     }
 }
