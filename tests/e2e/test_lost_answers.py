@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WRITEs whose answer is lost, between two ferry processes with a relay that cuts their connections: what
 was applied is not sent again, what was not is, and what nobody knows is said to be unknown."""
+import random
 import socket
 import struct
 import subprocess
@@ -221,6 +222,18 @@ def test_a_peer_that_forgets_at_once_leaves_the_outcome_unknown(start, serve, re
     assert client.ask("once", 20) == "ok"
 
 
+def lasting_port():
+    """A port that no connection takes while its owner is gone: below those that the kernel gives out."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no port is free")
+
+
 class Pause(relays.Forward):
     """Keeps the first answer to a WRITE until `go_on` is set, and cuts then."""
 
@@ -237,14 +250,15 @@ class Pause(relays.Forward):
 def test_a_write_is_not_sent_to_the_next_life_of_a_peer(ferry, start, processes, serve, relay):
     """The same place, another process: its memory must not see the WRITE of before."""
     Pause.reached, Pause.go_on = threading.Event(), threading.Event()
-    first = serve(memory=("1MiB",))
-    _, port = first.data_endpoint()
+    port = lasting_port()
+    fixed = "--set", "transports.hp_tcp.port=%d" % port
+    first = serve(*fixed, memory=("1MiB",))
     peer = relay(first, relays.Forward, Pause)
     client = initiator(start, peer.name, 4096, resolve_timeout_ms=20000)
     client.tell("once")
     assert Pause.reached.wait(20 * harness.PATIENCE)
     first.kill()
-    second = harness.Serve(ferry, "--set", "transports.hp_tcp.port=%d" % port, listen=first.name, memory=("1MiB",))
+    second = harness.Serve(ferry, *fixed, listen=first.name, memory=("1MiB",))
     processes.append(second)
     Pause.go_on.set()
     answer = client.line(30)
