@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -112,6 +113,37 @@ static enum ferry_status system_set_buffers(struct ferry_net *net, int fd, uint3
     return status != FERRY_OK ? status : set_size(fd, SO_RCVBUF, recv_bytes);
 }
 
+/* Keep-alive packets in whole seconds; so many that it is never them who end the connection. */
+static enum ferry_status system_watch_path(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    const int on = 1;
+    const int idle_s = timeout_ms / 2 >= 2000 ? (int)(timeout_ms / 2000) : 1;
+    const int interval_s = 1;
+    const int probes = 127;
+
+    (void)net;
+    if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) != 0)
+        return ferry_fail_errno(errno, "SO_KEEPALIVE");
+    return FERRY_OK;
+}
+
+static bool system_path_dead(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+
+    (void)net;
+    memset(&info, 0, sizeof(info));
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        return false;
+    /* Data that nobody has acknowledged, or probes (of a closed window, or keep-alive). */
+    return info.tcpi_last_ack_recv >= timeout_ms && info.tcpi_last_data_recv >= timeout_ms &&
+           (info.tcpi_unacked > 0 || info.tcpi_probes > 0);
+}
+
 static enum ferry_status system_local_addr(struct ferry_net *net, int fd,
                                            struct sockaddr_storage *addr_out,
                                            socklen_t *addr_len_out)
@@ -161,6 +193,8 @@ static const struct ferry_net_ops system_ops = {
     .listen = system_listen,
     .set_nodelay = system_set_nodelay,
     .set_buffers = system_set_buffers,
+    .watch_path = system_watch_path,
+    .path_dead = system_path_dead,
     .local_addr = system_local_addr,
     .peer_addr = system_peer_addr,
     .shutdown = system_shutdown,
@@ -202,6 +236,18 @@ enum ferry_status ferry_net_set_buffers(struct ferry_net *net, int fd, uint32_t 
 {
     FERRY_ASSERT(fd >= 0);
     return net->ops->set_buffers(net, fd, send_bytes, recv_bytes);
+}
+
+enum ferry_status ferry_net_watch_path(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    FERRY_ASSERT(fd >= 0 && timeout_ms > 0);
+    return net->ops->watch_path(net, fd, timeout_ms);
+}
+
+bool ferry_net_path_dead(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    FERRY_ASSERT(fd >= 0 && timeout_ms > 0);
+    return net->ops->path_dead(net, fd, timeout_ms);
 }
 
 enum ferry_status ferry_net_local_addr(struct ferry_net *net, int fd,

@@ -36,6 +36,17 @@ struct ferry_net_ops {
     /* SO_SNDBUF and SO_RCVBUF; 0 leaves a side to the system's tuning. Before connect or listen. */
     enum ferry_status (*set_buffers)(struct ferry_net *net, int fd, uint32_t send_bytes,
                                      uint32_t recv_bytes);
+    /*
+     * Have the system ask the other end for a sign of life when nothing was heard of it for half
+     * of @timeout_ms, so that path_dead() can tell. It never ends the connection by itself.
+     */
+    enum ferry_status (*watch_path)(struct ferry_net *net, int fd, uint32_t timeout_ms);
+    /*
+     * For @timeout_ms nothing at all has come from the other end, although the system waits for it
+     * to acknowledge data or a probe. A peer that is merely slow, or stopped, still does that. To
+     * be asked when the caller has sent nothing either for so long. False where it cannot be told.
+     */
+    bool (*path_dead)(struct ferry_net *net, int fd, uint32_t timeout_ms);
     enum ferry_status (*local_addr)(struct ferry_net *net, int fd,
                                     struct sockaddr_storage *addr_out, socklen_t *addr_len_out);
     enum ferry_status (*peer_addr)(struct ferry_net *net, int fd, struct sockaddr_storage *addr_out,
@@ -62,6 +73,8 @@ enum ferry_status ferry_net_listen(struct ferry_net *net, int fd, const struct s
 enum ferry_status ferry_net_set_nodelay(struct ferry_net *net, int fd);
 enum ferry_status ferry_net_set_buffers(struct ferry_net *net, int fd, uint32_t send_bytes,
                                         uint32_t recv_bytes);
+enum ferry_status ferry_net_watch_path(struct ferry_net *net, int fd, uint32_t timeout_ms);
+bool ferry_net_path_dead(struct ferry_net *net, int fd, uint32_t timeout_ms);
 enum ferry_status ferry_net_local_addr(struct ferry_net *net, int fd,
                                        struct sockaddr_storage *addr_out, socklen_t *addr_len_out);
 enum ferry_status ferry_net_peer_addr(struct ferry_net *net, int fd,

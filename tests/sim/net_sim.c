@@ -572,12 +572,32 @@ static void sim_socket_close(struct ferry_net *table, int fd, bool abort)
     free_socket(socket);
 }
 
+static enum ferry_status sim_socket_watch_path(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    (void)net;
+    (void)fd;
+    (void)timeout_ms;
+    return FERRY_OK;
+}
+
+/* Here a path that has gone silent stays so, so how long it has been is the caller's to know. */
+static bool sim_socket_path_dead(struct ferry_net *net, int fd, uint32_t timeout_ms)
+{
+    struct sim_socket *socket = sim_socket_of(net->impl, fd);
+
+    (void)timeout_ms;
+    return socket != NULL && socket->conn != NULL &&
+           (socket->conn->pipe[0].stalled || socket->conn->pipe[1].stalled);
+}
+
 static const struct ferry_net_ops net_ops = {
     .open = sim_socket_open,
     .bind = sim_socket_bind,
     .listen = sim_socket_listen,
     .set_nodelay = sim_socket_set_nodelay,
     .set_buffers = sim_socket_set_buffers,
+    .watch_path = sim_socket_watch_path,
+    .path_dead = sim_socket_path_dead,
     .local_addr = sim_socket_local_addr,
     .peer_addr = sim_socket_peer_addr,
     .shutdown = sim_socket_shutdown,
