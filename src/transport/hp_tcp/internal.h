@@ -31,6 +31,7 @@
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/hp_tcp/options.h"
 #include "transport/hp_tcp/pieces.h"
+#include "transport/hp_tcp/rail.h"
 #include "transport/hp_tcp/resolve.h"
 #include "wire/frame.h"
 #include "wire/v1.h"
@@ -50,6 +51,8 @@ struct hp_worker;
     (256u * 1024u) /* a direct receive completes with at least this or the rest                    \
                     */
 #define HP_FLOW_REFS_MAX FERRY_HP_SLICES_MAX
+/* Chunks between two lanes at a time; one that finds no place ends with its connection. */
+#define HP_RETURNS_MAX 16384u
 /* Features of ferry's frames that this version offers and grants. */
 #define HP_FEATURES (FERRY_FEATURE_RESOLVE | FERRY_FEATURE_SCATTER)
 #define HP_IOV_MAX  FERRY_IOV_MAX
@@ -117,6 +120,7 @@ struct hp_transport {
     _Atomic uint32_t doubt_count; /* ranges in the list of doubts */
     _Atomic uint32_t scan_word;   /* futex: grows when a worker has finished a scan */
     struct ferry_pool flows;
+    struct ferry_pool returns; /* hp_return, of all peers */
     struct hp_answers answers; /* of what peers wrote here; has its own mutex, taken last */
     /* any thread, under the mutex (cold paths only) */
     pthread_mutex_t mutex;
@@ -194,6 +198,10 @@ struct hp_rail {
     uint32_t local_index;               /* in the settings' rails, if there are any */
     struct ferry_socket_address source; /* len 0: the host chooses */
     const struct hp_endpoint *endpoint;
+    /* any thread: health under the transport's mutex, the others are atomic */
+    struct ferry_rail health;
+    _Atomic uint32_t state; /* enum ferry_rail_state, as in health */
+    _Atomic bool asleep;    /* nobody uses the peer, so nobody probes; new work wakes it */
 };
 
 /* One incarnation of a peer as published: where it listens and what it speaks. */
@@ -210,7 +218,8 @@ struct hp_peer {
     uint32_t endpoint_count;
     struct hp_rail *rails; /* lane i runs on rail i modulo their number */
     uint32_t rail_count;
-    bool rails_differ; /* v1: the number of rails on the two sides is not the same */
+    bool rails_differ;           /* v1: the number of rails on the two sides is not the same */
+    _Atomic uint32_t rails_away; /* rails that work keeps away from */
     _Atomic uint32_t next_lane;
     uint32_t lane_count;
     struct hp_lane *lanes;
@@ -244,14 +253,46 @@ void ferry_hp_peer_set_trouble(struct hp_peer *peer, const char *fmt, ...) FERRY
 
 /* ---- flows (flow.c, plan.c) ---- */
 
-/* A lane's claim on a flow: queued on the lane while there may be chunks to pull. */
+/*
+ * A lane's claim on a flow: queued on the lane while there may be chunks to pull.
+ *
+ *   TRAVELLING --arrives--> QUEUED --nothing left--> IDLE --a chunk came back--> TRAVELLING
+ *                            |  ^                                                     ^
+ *          its rail is down, |  | its rail is back      its rail is down, it is the   |
+ *          others go on      v  |                       last one that can pull        |
+ *                           PARKED         QUEUED ------------------------------------+
+ *
+ * Whoever gives a chunk back makes sure that a ref is QUEUED or TRAVELLING afterwards: it looks for
+ * one after the chunk is there, and a ref that leaves looks for chunks after it is IDLE.
+ */
+enum hp_ref_state {
+    HP_REF_IDLE,
+    HP_REF_TRAVELLING, /* on its way to a lane's worker */
+    HP_REF_QUEUED,
+    HP_REF_PARKED, /* in the queue of a lane that may not pull, while others do */
+};
+
 struct hp_ref {
     struct ferry_job job;       /* head of a parcel on its way to the worker */
     struct hp_ref *parcel_next; /* further refs for the same worker, one submit call */
     struct ferry_list link;     /* in the lane's queue */
     struct hp_flow *flow;
-    struct hp_lane *lane;
-    bool dealt_out; /* of a dealt flow: its slice is claimed */
+    _Atomic(struct hp_lane *) lane;
+    _Atomic uint32_t state; /* enum hp_ref_state */
+    uint32_t moves;         /* from lane to lane, because of rails */
+    bool dealt_out;         /* of a dealt flow: its slice is claimed */
+};
+
+static inline struct hp_lane *ferry_hp_ref_lane(struct hp_ref *ref)
+{
+    return atomic_load_explicit(&ref->lane, memory_order_relaxed);
+}
+
+/* A chunk that its lane gave back, because the rail went away under it. Holds its flow. */
+struct hp_return {
+    struct hp_return *next;
+    uint32_t chunk;
+    uint8_t attempts;
 };
 
 struct hp_flow {
@@ -267,8 +308,11 @@ struct hp_flow {
     uint32_t ref_count;
     /* any thread, atomic */
     _Atomic uint32_t next_chunk; /* claims; may run past chunk_count */
-    _Atomic uint32_t holds;      /* queued refs and ops; the last one ends the xfer */
-    _Atomic uint32_t refs_left;  /* lanes that may still claim */
+    _Atomic uint32_t holds; /* refs that are not idle, ops, returns; the last one ends the xfer */
+    _Atomic uint32_t refs_left; /* refs that are not idle */
+    _Atomic uint32_t refs_live; /* of these, not parked */
+    _Atomic uint32_t returned;  /* chunks in the list below */
+    struct hp_return *returns;  /* under the transport's mutex */
     _Atomic uint32_t chunks_done;
     _Atomic bool stopped;   /* claim no more: an error, a cancel, a deadline */
     _Atomic bool torn;      /* some of a WRITE that was not applied may have landed */
@@ -286,9 +330,13 @@ void ferry_hp_flow_fail(struct hp_flow *flow, enum ferry_status status, int32_t 
 /* Every chunk is claimed by some lane: nothing of the flow waits in a queue any more. */
 static inline bool ferry_hp_flow_claimed(const struct hp_flow *flow)
 {
-    return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count;
+    return atomic_load_explicit(&flow->next_chunk, memory_order_relaxed) >= flow->chunk_count &&
+           atomic_load_explicit(&flow->returned, memory_order_relaxed) == 0;
 }
-/* Take a ref of a claimed or stopped flow out of its queue for good, and give its hold back. */
+/*
+ * Take a ref of a claimed or stopped flow out of its queue, and give its hold back. It stays if a
+ * chunk comes back just then.
+ */
 void ferry_hp_ref_leave(struct hp_ref *ref);
 /* The same for a lane that cannot go on: the flow fails if no other lane can claim what is left. */
 void ferry_hp_ref_give_up(struct hp_ref *ref, enum ferry_status status, int32_t native,
@@ -299,13 +347,58 @@ void ferry_hp_flow_drop(struct hp_flow *flow);
 static inline bool ferry_hp_ref_spent(const struct hp_ref *ref)
 {
     return atomic_load_explicit(&ref->flow->stopped, memory_order_relaxed) ||
-           (ref->flow->dealt ? ref->dealt_out : ferry_hp_flow_claimed(ref->flow));
+           ferry_hp_flow_claimed(ref->flow) ||
+           (ref->flow->dealt && ref->dealt_out &&
+            atomic_load_explicit(&ref->flow->returned, memory_order_relaxed) == 0);
 }
 /* One more chunk has moved. Given: the caller has a hold, which it gives back afterwards. */
 void ferry_hp_flow_chunk_done(struct hp_flow *flow);
-/* Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
- * hold. */
-bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out);
+/*
+ * Claim the next chunk; false if there is none or the flow is stopped. On true the caller has a
+ * hold. @attempts_out: connections on which some of the chunk has left already.
+ */
+bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out, uint8_t *attempts_out);
+/* Have every worker with a ref of the flow look at it. Given: the caller has a hold. */
+void ferry_hp_flow_release(struct hp_flow *flow);
+/* plan.c: the job of a ref that travels, with those chained to it. */
+void ferry_hp_parcel_run(struct ferry_worker *worker, struct ferry_job *job);
+
+/* ---- rails (rails.c): their health, and what it means for lanes ---- */
+
+static inline bool ferry_hp_rail_usable(const struct hp_rail *rail)
+{
+    return ferry_rail_state_usable(
+        (enum ferry_rail_state)atomic_load_explicit(&rail->state, memory_order_relaxed));
+}
+/* Some rail is to be kept away from, and another is not. */
+static inline bool ferry_hp_rails_matter(const struct hp_peer *peer)
+{
+    uint32_t away = atomic_load_explicit(&peer->rails_away, memory_order_relaxed);
+
+    return FERRY_UNLIKELY(away != 0) && away < peer->rail_count;
+}
+/* New work keeps away from this lane, since its rail is down and another one is not. */
+bool ferry_hp_lane_avoided(const struct hp_lane *lane);
+/* A lane that is not avoided, in place of one that is; the lane itself if there is none. */
+struct hp_lane *ferry_hp_lane_instead(struct hp_lane *lane);
+/* The rail that the lane's next connection takes: its own, or one that is up for a question. */
+struct hp_rail *ferry_hp_lane_rail(struct hp_lane *lane);
+/* Tell what happened to the rail of the present connection. @why: static text. */
+void ferry_hp_rail_event(struct hp_lane *lane, enum ferry_rail_event event, const char *why);
+/* On an avoided lane: what is queued is moved to other lanes, or parked if others go on with it. */
+void ferry_hp_lane_strand(struct hp_lane *lane);
+/* The lane may pull again. */
+void ferry_hp_lane_unpark(struct hp_lane *lane);
+/*
+ * Give a chunk of a closed connection back to its flow, for other lanes. True: it is done, and the
+ * op has no hold any more.
+ */
+bool ferry_hp_lane_return(struct hp_lane *lane, const struct hp_op *op);
+/* An idle lane on a rail that is down: try it when it is time. */
+void ferry_hp_lane_await_probe(struct hp_lane *lane);
+void ferry_hp_lane_probe(struct hp_lane *lane);
+/* New work for a peer that has rails away: probes go on. */
+void ferry_hp_rails_wake(struct hp_peer *peer);
 /* Bytes that the chunks of a dealt flow leave over when all are equally long. */
 static inline uint64_t ferry_hp_flow_rest(const struct hp_flow *flow)
 {
@@ -418,7 +511,7 @@ struct hp_lane_stats {
 struct hp_lane {
     /* immutable */
     struct hp_peer *peer;
-    struct hp_rail *rail;
+    struct hp_rail *rail; /* its own */
     struct hp_worker *worker;
     uint32_t index;
     /* holder of the worker's baton only */
@@ -433,17 +526,26 @@ struct hp_lane {
     struct ferry_op rx;
     struct ferry_op tx;
     struct ferry_timer timer;
-    bool latest_large;      /* the latest READ was too large for staging */
-    bool rx_direct;         /* rx goes straight into an op's memory, or the sink */
-    bool orphan_pending;    /* rx into ops[head] is being cancelled so that its owner can go */
-    uint32_t small_run;     /* small requests taken in a row while large ones waited */
-    uint32_t barren;        /* connections in a row that answered nothing */
-    bool peer_closing;      /* GOODBYE was seen: send nothing more */
-    bool reuse_after_close; /* ops that are safe to repeat go on on the next connection */
-    bool keep_queue;        /* so does the queue */
-    bool ask_again;         /* so does a question that was not answered */
-    bool rest_unapplied;    /* v1: an error answer proved that what follows was not applied */
-    bool refused_first;     /* ops[head] is what that error answer was for */
+    struct hp_rail *via;     /* of the present connection, or the latest */
+    bool rail_broke;         /* what ended the connection was its rail: others may go on */
+    bool probing;            /* connected for no other reason than to see whether it can be */
+    uint32_t parked;         /* refs in the queues that are PARKED */
+    uint32_t path_strikes;   /* looks in a row that found the path dead */
+    uint64_t path_due_ns;    /* when to look (again) */
+    uint64_t greet_until_ns; /* GREETING: when the peer's patience ends */
+    uint32_t probe_mark;     /* peer->next_lane when a probe was last worth it */
+    uint64_t probe_mark_ns;  /* and when that was */
+    bool latest_large;       /* the latest READ was too large for staging */
+    bool rx_direct;          /* rx goes straight into an op's memory, or the sink */
+    bool orphan_pending;     /* rx into ops[head] is being cancelled so that its owner can go */
+    uint32_t small_run;      /* small requests taken in a row while large ones waited */
+    uint32_t barren;         /* connections in a row that answered nothing */
+    bool peer_closing;       /* GOODBYE was seen: send nothing more */
+    bool reuse_after_close;  /* ops that are safe to repeat go on on the next connection */
+    bool keep_queue;         /* so does the queue */
+    bool ask_again;          /* so does a question that was not answered */
+    bool rest_unapplied;     /* v1: an error answer proved that what follows was not applied */
+    bool refused_first;      /* ops[head] is what that error answer was for */
     enum ferry_status close_status;
     int32_t close_native;
     const char *close_where;
@@ -522,6 +624,8 @@ static inline struct hp_op *ferry_hp_lane_op(struct hp_lane *lane, uint32_t inde
 void ferry_hp_lane_advance(struct hp_lane *lane, enum hp_lane_state next);
 /* The connection broke: what is safe to repeat goes on on the next one. */
 void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where);
+/* The same if it ended under us, which tells something about its rail. */
+void ferry_hp_lane_lost(struct hp_lane *lane, int32_t native, const char *where);
 
 /* lane_connect.c */
 void ferry_hp_lane_connect(struct hp_lane *lane);

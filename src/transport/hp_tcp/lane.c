@@ -18,6 +18,10 @@
 /* Connections in a row that end without an answer to anything before the lane gives up. */
 #define BARREN_MAX 3u
 
+/* Connections on which some of a READ may be asked for. */
+#define READ_TRIES       2u
+#define READ_TRIES_RAILS 8u
+
 /* Indexed by the present state; one bit per state that may follow it. */
 #define TO(state) (1u << HP_LANE_##state)
 static const uint8_t lane_next[HP_LANE_STATE_COUNT] = {
@@ -53,8 +57,13 @@ void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
     uint64_t deadline_ns = flow->xfer->deadline_ns;
     bool small = flow->chunk_count == 1 && flow->xfer->length <= HP_COPY_MAX;
 
-    if (atomic_load(&worker->transport->closing))
+    if (ferry_list_empty(&lane->worker_link))
+        ferry_list_push_back(&worker->lanes, &lane->worker_link);
+    if (atomic_load(&worker->transport->closing)) {
         ferry_hp_flow_fail(flow, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+        ferry_hp_flow_release(flow);
+    }
+    atomic_store(&ref->state, HP_REF_QUEUED);
     ferry_list_push_back(small ? &lane->small_queue : &lane->bulk_queue, &ref->link);
     if (deadline_ns < FERRY_NO_DEADLINE &&
         (!ferry_timer_armed(&worker->deadline_timer) ||
@@ -97,17 +106,17 @@ static void fail_queue(struct ferry_list *queue, enum ferry_status status, int32
  * The last chunk is done, and lanes that never got to it (still connecting, or full) still refer to
  * the flow: have them look, so that it does not wait for them. The caller's hold keeps it alive.
  */
-static void release_idle_refs(struct hp_flow *flow)
+void ferry_hp_flow_release(struct hp_flow *flow)
 {
     for (uint32_t i = 0; i < flow->ref_count; i++)
-        ferry_hp_worker_post_scan(flow->refs[i].lane->worker);
+        ferry_hp_worker_post_scan(ferry_hp_ref_lane(&flow->refs[i])->worker);
 }
 
 void ferry_hp_flow_chunk_done(struct hp_flow *flow)
 {
     if (atomic_fetch_add(&flow->chunks_done, 1) + 1 == flow->chunk_count &&
         atomic_load(&flow->refs_left) > 0)
-        release_idle_refs(flow);
+        ferry_hp_flow_release(flow);
 }
 
 void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32_t native,
@@ -128,17 +137,20 @@ void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32
     atomic_fetch_add_explicit(&lane->stats.ops, 1, memory_order_relaxed);
     if (op->orphan)
         return;
-    if (status != FERRY_OK)
-        ferry_hp_flow_fail(flow, status, native, where);
-    else
+    if (status == FERRY_OK) {
         ferry_hp_flow_chunk_done(flow);
+    } else {
+        ferry_hp_flow_fail(flow, status, native, where);
+        if (atomic_load(&flow->refs_left) > 0)
+            ferry_hp_flow_release(flow);
+    }
     ferry_hp_flow_drop(flow);
 }
 
 /*
  * What becomes of one op of a connection that is gone. True: it stays, to be sent on the next one.
- * A READ is sent again, once. A WRITE of which a byte may have left is asked about, if the peer can
- * be asked; it is never sent again without an answer.
+ * A READ is sent again, once; where rails may fail in turn, a few times. A WRITE of which a byte
+ * may have left is asked about, if the peer can be asked; it is never sent again without an answer.
  */
 static bool survives(struct hp_lane *lane, struct hp_op *op, bool touched)
 {
@@ -149,7 +161,15 @@ static bool survives(struct hp_lane *lane, struct hp_op *op, bool touched)
     if (!lane->reuse_after_close || op->orphan ||
         atomic_load_explicit(&op->flow->stopped, memory_order_relaxed))
         return false;
-    return !touched || op->attempts < 2;
+    return !touched || op->attempts < (lane->peer->rail_count > 1 ? READ_TRIES_RAILS : READ_TRIES);
+}
+
+/* What its rail's end left over goes to other lanes, if there are any: it need not wait for this.
+ */
+static bool goes_elsewhere(struct hp_lane *lane, const struct hp_op *op)
+{
+    return lane->rail_broke && op->doubt == HP_DOUBT_NONE && ferry_hp_lane_instead(lane) != lane &&
+           ferry_hp_lane_return(lane, op);
 }
 
 static void settle_op(struct hp_lane *lane, struct hp_op *op, bool touched)
@@ -221,6 +241,10 @@ static void settle_ops(struct hp_lane *lane)
         if (touched && !op->is_write)
             atomic_fetch_add_explicit(&lane->stats.resends, 1, memory_order_relaxed);
         ferry_hp_lane_forget_list(lane, op);
+        if (goes_elsewhere(lane, op)) {
+            lane->inflight_bytes -= op->length;
+            continue;
+        }
         if (kept != i)
             *ferry_hp_lane_op(lane, kept) = *op;
         kept++;
@@ -281,11 +305,16 @@ static void lane_closed(struct hp_lane *lane)
     }
     if (lane->barren >= BARREN_MAX) {
         /* It connects and never answers: that is no way to the peer. */
-        lane->reuse_after_close = false;
-        lane->keep_queue = false;
+        ferry_hp_rail_event(lane, FERRY_RAIL_FAILED, "connections on it are never answered");
+        lane->rail_broke = ferry_hp_lane_avoided(lane);
+        lane->reuse_after_close = lane->rail_broke;
+        lane->keep_queue = lane->rail_broke;
         lane->close_status = FERRY_ERR_PEER_GONE;
         lane->barren = 0;
     }
+    /* A probe that ended without a word about the rail, for want of a descriptor or of manners. */
+    if (lane->probing && atomic_load(&lane->rail->state) == FERRY_RAIL_PROBING)
+        ferry_hp_rail_event(lane, FERRY_RAIL_FAILED, lane->close_where);
     settle_ops(lane);
     if (!lane->keep_queue) {
         fail_queue(&lane->small_queue, lane->close_status, lane->close_native, lane->close_where);
@@ -303,6 +332,8 @@ static void lane_closed(struct hp_lane *lane)
     lane->reuse_after_close = false;
     lane->keep_queue = false;
     lane->ask_again = false;
+    lane->rail_broke = false;
+    lane->probing = false;
     lane->session_id = 0;
     lane->session_features = 0;
     ferry_hp_lane_advance(lane, HP_LANE_IDLE);
@@ -316,7 +347,7 @@ void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where
 
     if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING)
         lane->ask_again = ferry_hp_question_again(lane);
-    if (was_ready || lane->ask_again) {
+    if (was_ready || lane->ask_again || lane->rail_broke) {
         lane->reuse_after_close = true;
         lane->keep_queue = true;
         atomic_fetch_add_explicit(&lane->stats.failures, lane->head != lane->tail,
@@ -327,11 +358,24 @@ void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where
     ferry_hp_lane_close(lane, FERRY_ERR_PEER_GONE, native, where);
 }
 
+void ferry_hp_lane_lost(struct hp_lane *lane, int32_t native, const char *where)
+{
+    bool stood = lane->state == HP_LANE_READY || lane->state == HP_LANE_ASKING;
+
+    /* The end of a connection that nobody uses says nothing about its rail. */
+    if (stood && lane->head != lane->tail) {
+        ferry_hp_rail_event(lane, FERRY_RAIL_BROKE, where);
+        lane->rail_broke = lane->peer->rail_count > 1;
+    }
+    ferry_hp_lane_broke(lane, native, where);
+}
+
 static void retire(struct hp_lane *lane)
 {
     if (!ferry_list_empty(&lane->worker_link))
         ferry_list_remove(&lane->worker_link);
     ferry_list_remove(&lane->dirty_link);
+    ferry_reactor_disarm(ferry_hp_reactor(lane->worker), &lane->timer);
     ferry_hp_lane_retired(lane);
 }
 
@@ -347,6 +391,43 @@ static void run_retire(struct ferry_worker *worker, struct ferry_job *job)
     ferry_hp_worker_flush(hp);
 }
 
+/*
+ * Work connects the lane, unless its rail is down and there are others: then the work goes to them,
+ * and the rail is tried without any. Only a question is put over whichever rail is up.
+ */
+static void pump_idle(struct hp_lane *lane)
+{
+    bool avoided = ferry_hp_lane_avoided(lane);
+
+    if (atomic_load(&lane->peer->transport->closing)) {
+        fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+        fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+    } else if (avoided) {
+        ferry_hp_lane_strand(lane);
+    }
+    if (avoided ? lane->head != lane->tail : ferry_hp_lane_has_work(lane))
+        ferry_hp_lane_connect(lane);
+    else if (lane->peer->rail_count > 1 && !ferry_hp_rail_usable(lane->rail))
+        ferry_hp_lane_await_probe(lane);
+}
+
+/* Pull what the window has room for. A lane that is to be kept away from ends what it has. */
+static void fill(struct hp_lane *lane)
+{
+    bool avoided = ferry_hp_lane_avoided(lane);
+
+    if (avoided)
+        ferry_hp_lane_strand(lane);
+    if (!avoided && lane->via == lane->rail) {
+        ferry_hp_lane_unpark(lane);
+        ferry_hp_lane_fill(lane);
+    } else if (lane->head == lane->tail && !ferry_op_inflight(&lane->tx)) {
+        lane->keep_queue = true;
+        lane->reuse_after_close = true;
+        ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: its rail is down");
+    }
+}
+
 void ferry_hp_lane_pump(struct hp_lane *lane)
 {
     if (lane->state == HP_LANE_CLOSING && !ferry_op_inflight(&lane->rx) &&
@@ -360,11 +441,10 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
         }
         /* Stopped flows need no connection to end. */
         ferry_hp_lane_prune(lane);
-        if (ferry_hp_lane_has_work(lane))
-            ferry_hp_lane_connect(lane);
+        pump_idle(lane);
     }
     if (lane->state == HP_LANE_READY) {
-        ferry_hp_lane_fill(lane);
+        fill(lane);
         ferry_hp_lane_send(lane);
     }
     if (lane->state == HP_LANE_READY && lane->peer_closing && lane->head == lane->tail) {
@@ -388,12 +468,25 @@ static bool busy(const struct hp_lane *lane)
     return lane->head != lane->sent || lane->tx_offset > 0 || ferry_op_inflight(&lane->tx);
 }
 
+/* When to look whether the path of a connection is dead that makes no progress; rails only. */
+static uint64_t path_due_ns(const struct hp_lane *lane)
+{
+    uint64_t quiet_ns = lane->peer->transport->settings.rail_timeout_ms * FERRY_NS_PER_MS;
+    uint64_t due = ferry_deadline_ns(lane->progress_ns, quiet_ns);
+
+    if (lane->peer->rail_count == 1 || !busy(lane))
+        return FERRY_NEVER_NS;
+    return due > lane->path_due_ns ? due : lane->path_due_ns;
+}
+
 static uint64_t due_ns(struct hp_lane *lane)
 {
     const struct ferry_hp_settings *settings = &lane->peer->transport->settings;
     uint64_t due = ferry_deadline_ns(lane->progress_ns, busy(lane) ? settings->progress_timeout_ns
                                                                    : settings->idle_timeout_ns);
 
+    if (path_due_ns(lane) < due)
+        due = path_due_ns(lane);
     if (lane->head != lane->tail) {
         uint64_t total = ferry_deadline_ns(ferry_hp_lane_op(lane, lane->head)->begun_ns,
                                            settings->total_timeout_ns);
@@ -428,37 +521,92 @@ static void note_partial_progress(struct hp_lane *lane, uint64_t now_ns)
     lane->rx_progress_seen = partial;
 }
 
+/*
+ * Nothing has come for a while. The system knows whether the peer still answers it: one that is
+ * slow, or stopped, keeps its connection; a path on which nothing comes back does not. Two looks,
+ * since a sign of life may be on its way at the moment of one.
+ */
+static bool path_dead(struct hp_lane *lane, uint64_t now_ns)
+{
+    struct hp_transport *transport = lane->peer->transport;
+    uint32_t timeout_ms = transport->settings.rail_timeout_ms;
+
+    if (now_ns > lane->path_due_ns + timeout_ms * FERRY_NS_PER_MS / 4)
+        lane->path_strikes = 0; /* the latest look was about something else */
+    if (ferry_net_path_dead(transport->net, lane->io.fd, timeout_ms))
+        lane->path_strikes++;
+    else
+        lane->path_strikes = 0;
+    lane->path_due_ns = now_ns + timeout_ms * FERRY_NS_PER_MS / 8;
+    return lane->path_strikes >= 2;
+}
+
+static void path_died(struct hp_lane *lane)
+{
+    static const char why[] = "hp_tcp: nothing comes back on a connection within rail_timeout_ms";
+
+    ferry_hp_rail_event(lane, FERRY_RAIL_SILENT, why);
+    lane->rail_broke = true;
+    ferry_hp_lane_broke(lane, ETIMEDOUT, why);
+}
+
+/* Connected, and a greeting or the answer to a question is due. */
+static void unready_timer(struct hp_lane *lane, uint64_t now_ns)
+{
+    uint64_t due;
+
+    if (lane->peer->rail_count > 1 && now_ns < lane->greet_until_ns) {
+        if (path_dead(lane, now_ns)) {
+            path_died(lane);
+            return;
+        }
+        due = lane->path_due_ns < lane->greet_until_ns ? lane->path_due_ns : lane->greet_until_ns;
+        if (ferry_reactor_arm(ferry_hp_reactor(lane->worker), &lane->timer, due) == FERRY_OK)
+            return;
+    }
+    if (lane->state == HP_LANE_ASKING)
+        ferry_hp_lane_broke(lane, ETIMEDOUT, "hp_tcp: the peer did not answer a question");
+    else
+        ferry_hp_lane_attempt_failed(lane, ETIMEDOUT);
+}
+
+static void ready_timer(struct hp_lane *lane, uint64_t now_ns)
+{
+    const struct ferry_hp_settings *settings = &lane->peer->transport->settings;
+
+    note_partial_progress(lane, now_ns);
+    if (path_due_ns(lane) <= now_ns && path_dead(lane, now_ns)) {
+        path_died(lane);
+    } else if (due_ns(lane) > now_ns) {
+        ferry_hp_lane_touch_timer(lane);
+    } else if (busy(lane)) {
+        bool paused = ferry_deadline_ns(lane->progress_ns, settings->progress_timeout_ns) <= now_ns;
+
+        ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
+                            paused ? "hp_tcp: the peer made no progress within progress_timeout_ms"
+                                   : "hp_tcp: the request took longer than total_timeout_ms");
+    } else {
+        /* A request that comes before the callbacks have retired goes on on the next one. */
+        lane->keep_queue = true;
+        lane->reuse_after_close = true;
+        ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: idle");
+    }
+}
+
 static void on_timer(struct ferry_timer *timer)
 {
     struct hp_lane *lane = FERRY_CONTAINER_OF(timer, struct hp_lane, timer);
     struct hp_worker *worker = lane->worker;
-    const struct ferry_hp_settings *settings = &worker->transport->settings;
     uint64_t now = ferry_reactor_now(ferry_hp_reactor(worker));
 
-    if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING ||
-        lane->state == HP_LANE_GREETING) {
+    if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING)
         ferry_hp_lane_attempt_failed(lane, ETIMEDOUT);
-    } else if (lane->state == HP_LANE_ASKING) {
-        ferry_hp_lane_broke(lane, ETIMEDOUT, "hp_tcp: the peer did not answer a question");
-    } else if (lane->state == HP_LANE_READY) {
-        note_partial_progress(lane, now);
-        if (due_ns(lane) > now) {
-            ferry_hp_lane_touch_timer(lane);
-        } else if (busy(lane)) {
-            bool paused = ferry_deadline_ns(lane->progress_ns, settings->progress_timeout_ns) <=
-                          now;
-
-            ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
-                                paused
-                                    ? "hp_tcp: the peer made no progress within progress_timeout_ms"
-                                    : "hp_tcp: the request took longer than total_timeout_ms");
-        } else {
-            /* A request that comes before the callbacks have retired goes on on the next one. */
-            lane->keep_queue = true;
-            lane->reuse_after_close = true;
-            ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: idle");
-        }
-    }
+    else if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING)
+        unready_timer(lane, now);
+    else if (lane->state == HP_LANE_READY)
+        ready_timer(lane, now);
+    else if (lane->state == HP_LANE_IDLE)
+        ferry_hp_lane_probe(lane);
     ferry_hp_lane_mark_dirty(lane);
     ferry_hp_worker_flush(worker);
 }
@@ -468,6 +616,7 @@ void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t ind
 {
     lane->peer = peer;
     lane->rail = &peer->rails[index % peer->rail_count];
+    lane->via = lane->rail;
     lane->worker = worker;
     lane->index = index;
     lane->io.fd = -1;

@@ -14,6 +14,9 @@
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
 
+/* The longest that one probe of a rail takes. */
+#define PROBE_NS (1500 * FERRY_NS_PER_MS)
+
 static void try_next_address(struct hp_lane *lane);
 
 /* ---- reasons ---- */
@@ -41,7 +44,7 @@ static void give_up(struct hp_lane *lane, int err)
     enum ferry_status status = FERRY_ERR_PATH_DOWN;
     const char *where = "hp_tcp: cannot connect";
 
-    ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->rail->endpoint->host,
+    ferry_hp_peer_set_trouble(lane->peer, "cannot connect to %s (%s)", lane->via->endpoint->host,
                               lane->attempts_text);
     if (err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == ENXIO) {
         status = FERRY_ERR_PEER_GONE;
@@ -57,8 +60,13 @@ static void give_up(struct hp_lane *lane, int err)
         where = "hp_tcp: connecting took longer than connect_timeout_ms";
     }
     atomic_fetch_add_explicit(&lane->stats.failures, 1, memory_order_relaxed);
-    lane->reuse_after_close = false;
-    lane->keep_queue = false;
+    if (status != FERRY_ERR_LIMIT && status != FERRY_ERR_NO_MEMORY)
+        ferry_hp_rail_event(lane, FERRY_RAIL_FAILED, where);
+    /* With another rail up this is no failure of anybody's request. */
+    lane->rail_broke = ferry_hp_lane_avoided(lane);
+    lane->reuse_after_close = lane->rail_broke;
+    lane->keep_queue = lane->rail_broke;
+    lane->ask_again = lane->rail_broke && ferry_hp_question_again(lane);
     ferry_hp_lane_close(lane, status, err, where);
 }
 
@@ -79,7 +87,7 @@ void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
         lane->attempt_error = err;
     if (lane->state == HP_LANE_GREETING) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u accepted a connection and does not greet",
-                                  lane->rail->endpoint->host, lane->rail->endpoint->port);
+                                  lane->via->endpoint->host, lane->via->endpoint->port);
         ferry_hp_lane_close(lane, FERRY_ERR_TIMED_OUT, ETIMEDOUT,
                             "hp_tcp: the peer did not greet within progress_timeout_ms");
         return;
@@ -156,6 +164,8 @@ static void greet(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
     struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+    uint64_t now = ferry_reactor_now(reactor);
+    uint64_t due;
     struct ferry_frame frame = {
         .type = FERRY_FRAME_HELLO,
         .hello = {.lane_index = lane->index,
@@ -176,9 +186,11 @@ static void greet(struct hp_lane *lane)
     ferry_hp_lane_access_begin(lane);
     ferry_hp_lane_advance(lane, HP_LANE_GREETING);
     lane->question.tries++;
-    if (ferry_reactor_arm(reactor, &lane->timer,
-                          ferry_deadline_ns(ferry_reactor_now(reactor),
-                                            transport->settings.progress_timeout_ns)) != FERRY_OK) {
+    lane->greet_until_ns = ferry_deadline_ns(now, transport->settings.progress_timeout_ns);
+    due = ferry_deadline_ns(now, transport->settings.rail_timeout_ms * FERRY_NS_PER_MS);
+    if (lane->peer->rail_count == 1 || due > lane->greet_until_ns)
+        due = lane->greet_until_ns;
+    if (ferry_reactor_arm(reactor, &lane->timer, due) != FERRY_OK) {
         ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
         return;
     }
@@ -191,11 +203,14 @@ void ferry_hp_lane_established(struct hp_lane *lane)
     if (lane->peer->speaks_ferry)
         ferry_hp_lane_renumber(lane);
     lane->barren++;
+    lane->path_strikes = 0;
+    lane->probing = false;
+    ferry_hp_rail_event(lane, FERRY_RAIL_CONNECTED, "connected");
     lane->progress_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     atomic_fetch_add_explicit(&lane->stats.connects, 1, memory_order_relaxed);
     ferry_debug("hp_tcp", "lane ready: peer=%s host=%s port=%u lane=%u rail=%u frames=%s",
-                lane->peer->name, lane->rail->endpoint->host, lane->rail->endpoint->port,
-                lane->index, lane->rail->index, lane->peer->speaks_ferry ? "ferry" : "v1");
+                lane->peer->name, lane->via->endpoint->host, lane->via->endpoint->port, lane->index,
+                lane->via->index, lane->peer->speaks_ferry ? "ferry" : "v1");
 }
 
 /*
@@ -209,6 +224,7 @@ static void connected_v1(struct hp_lane *lane)
         ferry_hp_lane_established(lane);
         return;
     }
+    ferry_hp_rail_event(lane, FERRY_RAIL_CONNECTED, "connected");
     lane->keep_queue = true;
     ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0, "hp_tcp: nothing is left to ask");
 }
@@ -234,13 +250,16 @@ static void on_connected(struct ferry_op *tx, int64_t result)
 static int open_socket(struct hp_lane *lane, int family, int *fd_out)
 {
     struct ferry_net *net = lane->peer->transport->net;
-    const struct ferry_socket_address *source = &lane->rail->source;
+    const struct ferry_socket_address *source = &lane->via->source;
     enum ferry_status status = ferry_net_open(net, family, fd_out);
     int err = 0;
 
     if (status != FERRY_OK)
         return status == FERRY_ERR_LIMIT ? EMFILE : ENOBUFS;
-    if (ferry_net_set_nodelay(net, *fd_out) != FERRY_OK)
+    if (ferry_net_set_nodelay(net, *fd_out) != FERRY_OK ||
+        (lane->peer->rail_count > 1 &&
+         ferry_net_watch_path(net, *fd_out, lane->peer->transport->settings.rail_timeout_ms) !=
+             FERRY_OK))
         err = ENOBUFS;
     else if (source->len > 0 && ferry_net_bind(net, *fd_out, (const struct sockaddr *)&source->addr,
                                                source->len) != FERRY_OK)
@@ -248,6 +267,17 @@ static int open_socket(struct hp_lane *lane, int family, int *fd_out)
     if (err != 0)
         ferry_net_close(net, *fd_out, false);
     return err;
+}
+
+/*
+ * How long an address may take. The system asks again after one second, three and seven; a probe
+ * asks anew instead, so that a rail that is back is found soon.
+ */
+static uint64_t patience_ns(const struct hp_lane *lane)
+{
+    uint64_t limit = lane->peer->transport->settings.connect_timeout_ns;
+
+    return lane->probing && limit > PROBE_NS ? PROBE_NS : limit;
 }
 
 static void try_next_address(struct hp_lane *lane)
@@ -272,8 +302,8 @@ static void try_next_address(struct hp_lane *lane)
         return;
     }
     if (ferry_reactor_arm(reactor, &lane->timer,
-                          ferry_deadline_ns(ferry_reactor_now(reactor),
-                                            transport->settings.connect_timeout_ns)) != FERRY_OK) {
+                          ferry_deadline_ns(ferry_reactor_now(reactor), patience_ns(lane))) !=
+        FERRY_OK) {
         ferry_hp_lane_attempt_failed(lane, ENOMEM);
         return;
     }
@@ -288,7 +318,7 @@ static void try_next_address(struct hp_lane *lane)
 /* From a rail's address only those of its family can be reached. */
 static void try_addresses(struct hp_lane *lane)
 {
-    const struct ferry_socket_address *source = &lane->rail->source;
+    const struct ferry_socket_address *source = &lane->via->source;
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < lane->addr_count; i++) {
@@ -336,8 +366,8 @@ static void look_up(struct hp_lane *lane)
 
     ferry_hp_lane_advance(lane, HP_LANE_RESOLVING);
     if (transport->resolver == NULL ||
-        ferry_resolver_lookup(transport->resolver, lane->rail->endpoint->host,
-                              lane->rail->endpoint->port, &lane->lookup) != FERRY_OK) {
+        ferry_resolver_lookup(transport->resolver, lane->via->endpoint->host,
+                              lane->via->endpoint->port, &lane->lookup) != FERRY_OK) {
         snprintf(lane->attempts_text, sizeof(lane->attempts_text), "the name cannot be looked up");
         give_up(lane, ENOMEM);
         return;
@@ -355,20 +385,20 @@ void ferry_hp_lane_connect(struct hp_lane *lane)
     struct hp_transport *transport = lane->peer->transport;
     struct ferry_hostport place;
 
-    if (ferry_list_empty(&lane->worker_link))
-        ferry_list_push_back(&lane->worker->lanes, &lane->worker_link);
     ferry_hp_live_add(transport);
+    lane->via = ferry_hp_lane_rail(lane);
+    lane->rail_broke = false;
     lane->window_ops = transport->settings.window_ops;
     lane->window_bytes = transport->settings.window_bytes;
     lane->attempts_text[0] = '\0';
     lane->addr_next = 0;
     lane->addr_count = 0;
-    if (ferry_host_parse(lane->rail->endpoint->host, &place) != FERRY_OK ||
+    if (ferry_host_parse(lane->via->endpoint->host, &place) != FERRY_OK ||
         place.kind == FERRY_HOST_NAME) {
         look_up(lane);
         return;
     }
-    place.port = lane->rail->endpoint->port;
+    place.port = lane->via->endpoint->port;
     if (ferry_hostport_sockaddr(&place, &lane->addrs[0].addr, &lane->addrs[0].len) != FERRY_OK) {
         ferry_hp_lane_advance(lane, HP_LANE_CONNECTING);
         snprintf(lane->attempts_text, sizeof(lane->attempts_text), "no such interface");

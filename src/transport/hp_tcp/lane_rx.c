@@ -128,8 +128,8 @@ void ferry_hp_lane_receive(struct hp_lane *lane)
 
 static void protocol_error(struct hp_lane *lane, const char *where)
 {
-    ferry_hp_peer_set_trouble(lane->peer, "%s:%u broke the protocol: %s",
-                              lane->rail->endpoint->host, lane->rail->endpoint->port, where);
+    ferry_hp_peer_set_trouble(lane->peer, "%s:%u broke the protocol: %s", lane->via->endpoint->host,
+                              lane->via->endpoint->port, where);
     ferry_hp_lane_close(lane, FERRY_ERR_PROTOCOL, 0, where);
 }
 
@@ -221,7 +221,7 @@ static void greeted(struct hp_lane *lane, const struct ferry_frame *frame, const
     }
     if (frame->status != FERRY_FRAME_OK) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u refused the greeting with status %u",
-                                  lane->rail->endpoint->host, lane->rail->endpoint->port,
+                                  lane->via->endpoint->host, lane->via->endpoint->port,
                                   frame->status);
         ferry_hp_lane_close(lane, ferry_frame_status_map(frame->status), frame->status,
                             "hp_tcp: the peer refused the greeting");
@@ -436,9 +436,9 @@ static void on_received(struct ferry_op *rx, int64_t result)
             payload_advance(lane, (uint64_t)result);
     }
     if (open && result == 0)
-        ferry_hp_lane_broke(lane, 0, "hp_tcp: the peer closed the connection");
+        ferry_hp_lane_lost(lane, 0, "hp_tcp: the peer closed the connection");
     else if (open && result < 0 && !(result == -ECANCELED && lane->orphan_pending))
-        ferry_hp_lane_broke(lane, (int32_t)-result, "hp_tcp: receiving failed");
+        ferry_hp_lane_lost(lane, (int32_t)-result, "hp_tcp: receiving failed");
     settle_orphan(lane);
     parse(lane);
     ferry_hp_lane_mark_dirty(lane);

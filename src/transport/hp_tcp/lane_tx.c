@@ -109,7 +109,7 @@ void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op)
         lane->lists_used = 0;
 }
 
-static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
+static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk, uint8_t attempts)
 {
     struct hp_op *op = ferry_hp_lane_op(lane, lane->tail);
     bool vectored = flow->xfer->pieces != NULL;
@@ -125,7 +125,7 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk)
     op->orphan = false;
     op->never_ask = false;
     op->doubt = HP_DOUBT_NONE;
-    op->attempts = 0;
+    op->attempts = attempts;
     op->begun_ns = ferry_reactor_now(ferry_hp_reactor(lane->worker));
     op->request_id = atomic_fetch_add_explicit(&flow->transport->next_request_id, 1,
                                                memory_order_relaxed);
@@ -245,6 +245,7 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
     while (has_room(lane) && (ref = next_ref(lane)) != NULL) {
         struct hp_flow *flow = ref->flow;
         uint32_t chunk;
+        uint8_t attempts;
 
         stop_if_asked(lane, flow);
         if (doubts(lane) && hold(lane, ref))
@@ -253,8 +254,8 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
             (lane->session_features & FERRY_FEATURE_SCATTER) == 0)
             ferry_hp_flow_fail(flow, FERRY_ERR_UNSUPPORTED, 0,
                                "hp_tcp: the peer takes no lists of pieces");
-        if (ferry_hp_ref_claim(ref, &chunk))
-            push_op(lane, flow, chunk);
+        if (ferry_hp_ref_claim(ref, &chunk, &attempts))
+            push_op(lane, flow, chunk, attempts);
         if (ferry_hp_ref_spent(ref)) {
             ferry_hp_ref_leave(ref);
             continue;
@@ -373,7 +374,7 @@ static void on_sent(struct ferry_op *tx, int64_t result)
         }
     }
     if (result < 0 && lane->state == HP_LANE_READY)
-        ferry_hp_lane_broke(lane, (int32_t)-result, "hp_tcp: sending failed");
+        ferry_hp_lane_lost(lane, (int32_t)-result, "hp_tcp: sending failed");
     ferry_hp_lane_mark_dirty(lane);
     ferry_hp_worker_flush(worker);
 }

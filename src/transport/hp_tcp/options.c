@@ -41,6 +41,22 @@ static const struct ferry_option options[] = {
      .help = "ordered numeric addresses of this host, IPv4 or IPv6, one rail each, at most "
              "connections_per_peer; they replace advertise_address, and lane i leaves from rail i "
              "modulo their number. bind_address must then be empty, a wildcard, or the one rail"},
+    {.name = "rail_timeout_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "2000",
+     .min = 100,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "with several rails: how long nothing at all may come back on a connection, although "
+             "the system asks for a sign of life, before its rail counts as down and its work goes "
+             "to the others; such signs are asked for once a second at most"},
+    {.name = "rail_probe_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "1000",
+     .min = 10,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "longest pause before a rail that is down is tried again"},
     {.name = "slicing",
      .type = FERRY_OPTION_CHOICE,
      .default_value = "dynamic",
@@ -195,6 +211,9 @@ const struct ferry_option_table ferry_hp_option_table = {
 };
 
 #define KEY(name) "transports.hp_tcp." name
+
+/* The pause before the first probe of a rail that went down. */
+#define PROBE_MIN_NS (100 * FERRY_NS_PER_MS)
 
 /* A numeric address that can be bound; wildcards are fine here. */
 static bool numeric(const char *text, struct ferry_hostport *place_out)
@@ -353,6 +372,11 @@ static void read_limits(const struct ferry_config *config, struct ferry_hp_setti
     s->resolve_keep_ns = ms(config, KEY("resolve_keep_ms"));
     s->resolve_answers_max = (uint32_t)ferry_config_u64(config, KEY("resolve_answers_max"));
     s->handshake_timeout_ns = ms(config, KEY("handshake_timeout_ms"));
+    s->rail_timeout_ms = (uint32_t)ferry_config_u64(config, KEY("rail_timeout_ms"));
+    s->rail_limits.probe_max_ns = ms(config, KEY("rail_probe_ms"));
+    s->rail_limits.probe_min_ns = s->rail_limits.probe_max_ns < PROBE_MIN_NS
+                                      ? s->rail_limits.probe_max_ns
+                                      : PROBE_MIN_NS;
     s->window_ops = (uint32_t)ferry_config_u64(config, KEY("window_ops"));
     s->window_bytes = ferry_config_u64(config, KEY("window_bytes"));
     s->chunk_bytes = ferry_config_u64(config, KEY("chunk_bytes"));

@@ -12,6 +12,7 @@
 
 #include "config/option.h"
 #include "reactor/worker.h"
+#include "transport/hp_tcp/rail.h"
 
 #define FERRY_HP_LANES_MAX   64u
 #define FERRY_HP_WORKERS_MAX 256u
@@ -43,6 +44,8 @@ struct ferry_hp_settings {
     uint64_t progress_timeout_ns;
     uint64_t total_timeout_ns;
     uint64_t idle_timeout_ns;
+    uint32_t rail_timeout_ms;
+    struct ferry_rail_limits rail_limits;
     uint64_t resolve_timeout_ns; /* of a question about a WRITE whose answer was lost */
     uint64_t resolve_keep_ns;    /* of what a peer may ask after a session's end */
     uint32_t resolve_answers_max;

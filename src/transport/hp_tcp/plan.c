@@ -171,6 +171,8 @@ static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct
     flow->transport = transport;
     flow->singly = false;
     atomic_store_explicit(&flow->next_chunk, 0, memory_order_relaxed);
+    atomic_store_explicit(&flow->returned, 0, memory_order_relaxed);
+    flow->returns = NULL;
     atomic_store_explicit(&flow->chunks_done, 0, memory_order_relaxed);
     atomic_store_explicit(&flow->stopped, false, memory_order_relaxed);
     atomic_store_explicit(&flow->torn, false, memory_order_relaxed);
@@ -197,16 +199,16 @@ struct parcels {
     uint32_t used; /* workers with something */
 };
 
-static void run_parcel(struct ferry_worker *worker, struct ferry_job *job)
+void ferry_hp_parcel_run(struct ferry_worker *worker, struct ferry_job *job)
 {
     struct hp_ref *ref = FERRY_CONTAINER_OF(job, struct hp_ref, job);
-    struct hp_worker *hp = ref->lane->worker;
+    struct hp_worker *hp = ferry_hp_ref_lane(ref)->worker;
 
     (void)worker;
     while (ref != NULL) {
         struct hp_ref *next = ref->parcel_next;
 
-        ferry_hp_lane_enqueue(ref->lane, ref);
+        ferry_hp_lane_enqueue(ferry_hp_ref_lane(ref), ref);
         ref = next;
     }
     ferry_hp_worker_flush(hp);
@@ -218,10 +220,12 @@ static void add_ref(struct parcels *parcels, struct hp_flow *flow, uint32_t slot
     struct hp_ref *ref = &flow->refs[slot];
     uint32_t index = lane->worker->index;
 
-    ref->job.run = run_parcel;
+    ref->job.run = ferry_hp_parcel_run;
     ref->parcel_next = NULL;
     ref->flow = flow;
-    ref->lane = lane;
+    atomic_store_explicit(&ref->lane, lane, memory_order_relaxed);
+    atomic_store_explicit(&ref->state, HP_REF_TRAVELLING, memory_order_relaxed);
+    ref->moves = 0;
     ref->dealt_out = false;
     if (parcels->first[index] == NULL) {
         parcels->first[index] = ref;
@@ -240,6 +244,8 @@ static uint32_t deal(struct hp_peer *peer, uint32_t sequence, uint32_t count,
         uint32_t lanes = 1 + (peer->lane_count - 1 - i) / peer->rail_count;
 
         lanes_out[i] = &peer->lanes[i + (sequence % lanes) * peer->rail_count];
+        if (ferry_hp_lane_avoided(lanes_out[i]))
+            lanes_out[i] = ferry_hp_lane_instead(lanes_out[i]);
     }
     return count;
 }
@@ -259,7 +265,7 @@ static uint32_t spread(struct hp_peer *peer, uint32_t first, uint32_t want,
         uint32_t index = (first + i) % peer->lane_count;
         uint64_t rail = UINT64_C(1) << peer->lanes[index].rail->index;
 
-        if ((rails & rail) != 0)
+        if ((rails & rail) != 0 || ferry_hp_lane_avoided(&peer->lanes[index]))
             continue;
         rails |= rail;
         taken |= UINT64_C(1) << index;
@@ -268,7 +274,7 @@ static uint32_t spread(struct hp_peer *peer, uint32_t first, uint32_t want,
     for (uint32_t i = 0; i < peer->lane_count && count < want; i++) {
         uint32_t index = (first + i) % peer->lane_count;
 
-        if ((taken & UINT64_C(1) << index) == 0)
+        if ((taken & UINT64_C(1) << index) == 0 && !ferry_hp_lane_avoided(&peer->lanes[index]))
             lanes_out[count++] = &peer->lanes[index];
     }
     return count;
@@ -301,9 +307,15 @@ static void assign(struct parcels *parcels, struct hp_flow *flow)
                                                memory_order_relaxed);
     uint32_t count = dealt ? deal(peer, first, want, lanes) : spread(peer, first, want, lanes);
 
+    if (count == 0)
+        /* The rails have changed while they were looked at. */
+        lanes[count++] = &peer->lanes[first % peer->lane_count];
+    if (ferry_hp_rails_matter(peer))
+        ferry_hp_rails_wake(peer);
     flow->ref_count = count;
     atomic_store_explicit(&flow->holds, count, memory_order_relaxed);
     atomic_store_explicit(&flow->refs_left, count, memory_order_relaxed);
+    atomic_store_explicit(&flow->refs_live, count, memory_order_relaxed);
     atomic_store_explicit(&flow->xfer->driver, count == 1 ? lanes[0]->worker->worker : NULL,
                           memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++)

@@ -295,6 +295,7 @@ static void destroy(struct hp_transport *transport)
         free(worker->sink);
     }
     ferry_hp_answers_fini(&transport->answers);
+    ferry_pool_fini(&transport->returns);
     ferry_pool_fini(&transport->flows);
     ferry_config_destroy(transport->config);
     pthread_mutex_destroy(&transport->doubt_mutex);
@@ -328,6 +329,8 @@ static enum ferry_status start(struct hp_transport *transport)
     if (status == FERRY_OK)
         status = ferry_pool_init(&transport->flows, sizeof(struct hp_flow),
                                  transport->settings.max_outstanding_tasks);
+    if (status == FERRY_OK)
+        status = ferry_pool_init(&transport->returns, sizeof(struct hp_return), HP_RETURNS_MAX);
     if (status == FERRY_OK && !env->threadless)
         status = ferry_resolver_open(on_resolved, transport, &transport->resolver);
     for (uint32_t i = 0; status == FERRY_OK && i < transport->settings.worker_count; i++) {
