@@ -71,3 +71,89 @@ class Pair:
     def close(self):
         for name in (self.left, self.right):
             sh("ip", "netns", "del", name, check=False)
+
+
+class Rails:
+    """Namespaces `left` and `right` joined by several wires, each with a subnet and a rate of its own.
+
+    Rail r is 10.78.r.1 and .2, fd78:r::1 and ::2, on the devices `rail<r>`; mbit[r] shapes both directions,
+    None leaves it as fast as it is.
+    """
+
+    def __init__(self, mbit):
+        serial = next(number)
+        tag = "fy%dr%d" % (os.getpid(), serial)
+        self.left, self.right, self.mbit = tag + "l", tag + "r", list(mbit)
+        try:
+            for name in (self.left, self.right):
+                sh("ip", "netns", "add", name)
+                sh("ip", "-n", name, "link", "set", "lo", "up")
+            for rail in range(len(self.mbit)):
+                self._up(rail)
+        except BaseException:
+            self.close()
+            raise
+
+    def device(self, rail):
+        return "rail%d" % rail
+
+    def address(self, name, rail, family=4):
+        host = 1 if name == self.left else 2
+        return "10.78.%d.%d" % (rail, host) if family == 4 else "fd78:%x::%d" % (rail + 1, host)
+
+    def addresses(self, name, family=4):
+        return [self.address(name, rail, family) for rail in range(len(self.mbit))]
+
+    def _up(self, rail):
+        device = self.device(rail)
+        sh("ip", "link", "add", device, "netns", self.left, "type", "veth", "peer", "name", device,
+           "netns", self.right)
+        for name in (self.left, self.right):
+            sh("ip", "-n", name, "addr", "add", self.address(name, rail) + "/24", "dev", device)
+            sh("ip", "-n", name, "addr", "add", self.address(name, rail, 6) + "/64", "dev", device, "nodad")
+            sh("ip", "-n", name, "link", "set", device, "up")
+        for name in (self.left, self.right):
+            harness.wait_until(lambda end=name: "state UP" in sh("ip", "-n", end, "link", "show", device), 5,
+                               "the link is up")
+            self._shape(name, rail)
+
+    def _shape(self, name, rail, discipline=None):
+        """The queueing discipline of one end; by default the one that gives the rail its rate."""
+        if discipline is None and self.mbit[rail]:
+            discipline = ("tbf", "rate", "%dmbit" % self.mbit[rail], "burst", "256kb", "latency", "20ms")
+        tc = ("ip", "netns", "exec", name, "tc", "qdisc")
+        if discipline:
+            sh(*tc, "replace", "dev", self.device(rail), "root", *discipline)
+        else:
+            sh(*tc, "del", "dev", self.device(rail), "root", check=False)
+
+    def prefix(self, name):
+        return ["ip", "netns", "exec", name]
+
+    def link(self, name, rail, state):
+        """Take one end of a wire down, or up again."""
+        sh("ip", "-n", name, "link", "set", self.device(rail), state)
+        if state == "up":
+            # An IPv6 address goes with the link.
+            sh("ip", "-n", name, "addr", "add", self.address(name, rail, 6) + "/64", "dev", self.device(rail), "nodad",
+               check=False)
+
+    def drop(self, rail, dropped):
+        """Let every packet of a rail vanish, or no more; both links stay up."""
+        for name in (self.left, self.right):
+            self._shape(name, rail, ("pfifo", "limit", "0") if dropped else None)
+
+    def reset(self, rail):
+        """Reset every connection of a rail, at both ends."""
+        for name in (self.left, self.right):
+            sh("ip", "netns", "exec", name, "ss", "-K", "src", self.address(name, rail) + "/32", check=False)
+
+    def carried(self, name, rail):
+        """(received, sent) bytes of one end of a wire, headers included, by the kernel's count."""
+        base = "/sys/class/net/%s/statistics/" % self.device(rail)
+        text = sh("ip", "netns", "exec", name, "cat", base + "rx_bytes", base + "tx_bytes")
+        return tuple(int(line) for line in text.split())
+
+    def close(self):
+        for name in (self.left, self.right):
+            sh("ip", "netns", "del", name, check=False)
