@@ -154,7 +154,7 @@ class Tests:
         found = []
         for name in names:
             if name.startswith("e2e:"):
-                found += ["tools/ferry"] + ["tests/e2e/programs/e2e_" + p for p in ("survivor", "forker", "steady")]
+                found += ["tools/ferry"] + ["tests/e2e/programs/e2e_" + p for p in ("survivor", "forker", "steady", "rounds")]
                 continue
             for part in self.rows[name]["cmd"]:
                 if part.startswith(BUILD + "/"):

@@ -48,6 +48,44 @@ static struct json_object *lane_report(const struct hp_lane *lane)
     return object;
 }
 
+/* The caller holds the transport's mutex. */
+static struct json_object *rail_report(const struct hp_peer *peer, const struct hp_rail *rail)
+{
+    const struct ferry_hp_settings *settings = &peer->transport->settings;
+    struct json_object *object = json_object_new_object();
+    uint64_t read = 0;
+    uint64_t written = 0;
+
+    if (object == NULL)
+        return NULL;
+    for (uint32_t i = rail->index; i < peer->lane_count; i += peer->rail_count) {
+        read += count(&peer->lanes[i].stats.bytes_read);
+        written += count(&peer->lanes[i].stats.bytes_written);
+    }
+    put(object, "rail", rail->index);
+    put_text(object, "local", settings->rail_count > 0 ? settings->rails[rail->local_index] : "");
+    put_text(object, "remote", rail->endpoint->host);
+    put(object, "port", rail->endpoint->port);
+    put_text(object, "state", ferry_rail_state_name(rail->health.state));
+    put(object, "bytes_read", read);
+    put(object, "bytes_written", written);
+    put(object, "downs", rail->health.downs);
+    put(object, "backs", rail->health.backs);
+    put(object, "probes", rail->health.probes);
+    return object;
+}
+
+static struct json_object *rail_list(const struct hp_peer *peer)
+{
+    struct json_object *list = json_object_new_array();
+
+    for (uint32_t i = 0; list != NULL && i < peer->rail_count; i++) {
+        if (!ferry_json_append(list, rail_report(peer, &peer->rails[i])))
+            break;
+    }
+    return list;
+}
+
 static struct json_object *peer_report(const struct hp_peer *peer)
 {
     struct json_object *object = json_object_new_object();
@@ -67,7 +105,8 @@ static struct json_object *peer_report(const struct hp_peer *peer)
         if (!ferry_json_append(lanes, lane_report(&peer->lanes[i])))
             break;
     }
-    if (!ferry_json_put(object, "lanes", lanes))
+    if (!ferry_json_put(object, "lanes", lanes) ||
+        !ferry_json_put(object, "rails", rail_list(peer)))
         return object;
     return object;
 }
