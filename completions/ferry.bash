@@ -19,7 +19,8 @@ _ferry_flags()
                 "--duration --warmup --transport --check --seed --buffer"
             ;;
         config) echo "$common --changed" ;;
-        segment | info | doctor) echo "$common" ;;
+        segment) echo "$common --host --size --sparse --extend --hidden --memory --quick --purge" ;;
+        info | doctor) echo "$common" ;;
         *) echo "--help --usage --version" ;;
     esac
 }
@@ -50,7 +51,7 @@ _ferry()
         --op) words="read write mix write_seed read_verify" ;;
         --transport) words="hp_tcp" ;;
         --listen | --memory | --name | --length | --chunk | --window | --target | --block | --batch | \
-            --threads | --duration | --warmup | --seed | --buffer)
+            --threads | --duration | --warmup | --seed | --buffer | --host | --size)
             return
             ;;
     esac
@@ -60,7 +61,12 @@ _ferry()
         elif [[ $current == -* ]]; then
             words=$(_ferry_flags "$command")
         elif [[ $command == segment ]] && ((COMP_CWORD == 2)); then
-            words="show"
+            words="show list create register map unmap verify resize rm"
+        elif [[ $command == segment ]] && { ((COMP_CWORD > 3)) || [[ ${COMP_WORDS[2]} == create ]]; }; then
+            # Behind the name; create has only files.
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$current")
+            return
         elif [[ $command == cp ]]; then
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$current")

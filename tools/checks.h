@@ -36,6 +36,14 @@ void ferry_check_host(struct ferry_findings *findings);
 /* An engine starts, and two of them move bytes that are compared. */
 void ferry_check_transfer(struct ferry_findings *findings, const struct ferry_config *config);
 
+/*
+ * A file segment on this host: the store knows it, and for each of its files that this host is in
+ * the path map, that a file system is mounted there, and that it opens with its length. More files
+ * than fit are counted in the last finding.
+ */
+void ferry_check_segment(struct ferry_findings *findings, const struct ferry_config *config,
+                         const char *segment);
+
 /* The next finding, to be filled; the last one again when there is no room. */
 struct ferry_finding *ferry_finding_add(struct ferry_findings *findings, const char *name);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `ferry doctor`: looks at the limits of this host that make transfers slow or fail, says how to
- * raise each, and moves verified bytes between two engines over loopback. Changes nothing. One
- * thread.
+ * raise each, and moves verified bytes between two engines over loopback; or looks at a file
+ * segment as this host has it. Changes nothing. One thread.
  */
 #include <argp.h>
 #include <errno.h>
@@ -15,15 +15,26 @@
 #include "checks.h"
 #include "common.h"
 
+struct arguments {
+    struct ferry_cli cli;
+    const char *segment; /* or NULL */
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+    struct arguments *arguments = state->input;
+
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = state->input;
+        state->child_inputs[0] = &arguments->cli;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument \"%s\"", arg);
-        return EINVAL;
+        if (state->arg_num > 0)
+            argp_error(state, "unexpected argument \"%s\"", arg);
+        if (arg[0] == '\0')
+            argp_error(state, "SEGMENT is empty");
+        arguments->segment = arg;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -61,31 +72,38 @@ int ferry_cmd_doctor(int argc, char **argv)
 {
     static const struct argp argp = {
         .parser = parse,
+        .args_doc = "[SEGMENT]",
         .doc =
             "Check what makes transfers slow or fail on this host, say how to mend it, and move "
-            "verified bytes over loopback.\vEach check ends as ok, warn (works, but slower or "
+            "verified bytes over loopback. With SEGMENT, check instead that this host has each "
+            "file of "
+            "that file segment.\vEach check ends as ok, warn (works, but slower or "
             "smaller than it could) or broken. Exit status: 0 nothing is broken, 2 wrong arguments "
             "or settings, 3 something is broken.",
         .children = ferry_cli_children,
     };
-    struct ferry_cli cli = {0};
+    struct arguments arguments = {0};
     struct ferry_findings findings = {0};
     enum ferry_verdict worst = FERRY_VERDICT_OK;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &cli) != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
         return FERRY_EXIT_USAGE;
 
-    struct ferry_config *config = ferry_cli_config(&cli);
+    struct ferry_config *config = ferry_cli_config(&arguments.cli);
 
     if (config == NULL)
         return FERRY_EXIT_USAGE;
-    ferry_check_host(&findings);
-    ferry_check_transfer(&findings, config);
+    if (arguments.segment != NULL) {
+        ferry_check_segment(&findings, config, arguments.segment);
+    } else {
+        ferry_check_host(&findings);
+        ferry_check_transfer(&findings, config);
+    }
     ferry_config_destroy(config);
     for (size_t i = 0; i < findings.count; i++)
         worst = findings.list[i].verdict > worst ? findings.list[i].verdict : worst;
 
-    if (cli.json) {
+    if (arguments.cli.json) {
         struct json_object *object = json_object_new_object();
         struct json_object *list = json_object_new_array();
 

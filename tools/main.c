@@ -36,7 +36,7 @@ static const struct command commands[] = {
     {"bench", ferry_cmd_bench, "measure transfers, and verify what they move"},
 #endif
     {"cp", ferry_cmd_cp, "copy a file to or from a segment's memory"},
-    {"segment", ferry_cmd_segment, "show what a segment offers"},
+    {"segment", ferry_cmd_segment, "show segments, and make file segments known"},
     {"info", ferry_cmd_info, "describe this build and this host"},
     {"doctor", ferry_cmd_doctor, "check limits of this host and say how to raise them"},
     {"config", ferry_cmd_config, "list all settings, their values and where they come from"},

@@ -8,6 +8,7 @@
 #define FERRY_FERRY_H
 
 #include <ferry/batch.h>
+#include <ferry/catalog.h>
 #include <ferry/config.h>
 #include <ferry/engine.h>
 #include <ferry/memory.h>
