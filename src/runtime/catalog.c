@@ -6,6 +6,7 @@
 #include "runtime/catalog.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +127,7 @@ enum ferry_status ferry_catalog_name(const char *segment, char name_out[FERRY_CA
                           "segment name \"%.100s\": expected 1..%d bytes without / and control "
                           "characters, with or without %s in front",
                           segment, NAME_MAX_BYTES, prefix);
-    strcpy(name_out, prefix);
-    strcat(name_out, own);
+    snprintf(name_out, FERRY_CATALOG_NAME_SIZE, "%s%s", prefix, own);
     return FERRY_OK;
 }
 

@@ -350,7 +350,7 @@ def test_without_a_store_it_is_said_what_is_missing(ferry, tmp_path):
 
 
 def test_the_example_of_the_catalog_runs(etcd, tmp_path, name):
-    program = os.path.join(os.path.dirname(harness.program("x")), "..", "..", "examples", "catalog")
+    program = os.path.join(os.path.dirname(harness.program("x")), "..", "..", "..", "examples", "catalog")
     files = [write_file(tmp_path / n, 100, 1) for n in "ab"]
     environment = {"FERRY_METADATA_TYPE": "etcd", "FERRY_METADATA_SERVERS": "127.0.0.1:%d" % etcd.port,
                    "FERRY_HOST_NAME": "h1"}
