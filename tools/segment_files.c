@@ -53,10 +53,13 @@ static void print_paths(struct json_object *file)
         printf("     no host has it\n");
     if (paths == NULL)
         return;
-    json_object_object_foreach(paths, host, path)
-    {
-        printf("     %s: %s\n", host, json_object_get_string(path));
-    }
+
+    struct json_object_iterator at = json_object_iter_begin(paths);
+    struct json_object_iterator end = json_object_iter_end(paths);
+
+    for (; !json_object_iter_equal(&at, &end); json_object_iter_next(&at))
+        printf("     %s: %s\n", json_object_iter_peek_name(&at),
+               json_object_get_string(json_object_iter_peek_value(&at)));
     if (text_of(file, "path") != NULL)
         printf("     this host uses %s\n", text_of(file, "path"));
 }
