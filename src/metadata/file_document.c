@@ -269,19 +269,20 @@ static enum ferry_status fail_unmapped(const struct ferry_file_document *doc, ui
                                        const struct ferry_host_names *host, const char *segment)
 {
     const struct ferry_file_piece *piece = &doc->files[index];
-    char buf[256];
+    char buf[160];
     struct ferry_text hosts;
 
     ferry_text_init(&hosts, buf, sizeof(buf));
     for (uint32_t i = 0; i < piece->place_count && i < HOSTS_SHOWN_MAX; i++)
         ferry_text_addf(&hosts, "%s%s", i > 0 ? ", " : "", piece->places[i].host);
     if (piece->place_count == 0)
-        ferry_text_add(&hosts, "none");
-    return ferry_fail(FERRY_ERR_NOT_MAPPED,
-                      "segment %.60s, file %" PRIu32 " (%.80s): host %.60s is not in its path map; "
-                      "hosts that are: %s%s; ferry segment map adds this one",
-                      segment, index, piece->file_path, ferry_host_names_first(host), buf,
-                      piece->place_count > HOSTS_SHOWN_MAX || hosts.cut ? ", ..." : "");
+        ferry_text_add(&hosts, "no host");
+    return ferry_fail(
+        FERRY_ERR_NOT_MAPPED,
+        "segment %.60s, file %" PRIu32 ": host %.60s is not in its path map, which has "
+        "%s%s; registered as %.160s; ferry segment map adds this host",
+        segment, index, ferry_host_names_first(host), buf,
+        piece->place_count > HOSTS_SHOWN_MAX || hosts.cut ? ", ..." : "", piece->file_path);
 }
 
 enum ferry_status ferry_file_document_resolve(const struct ferry_file_document *doc, uint32_t index,

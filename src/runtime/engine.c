@@ -29,6 +29,7 @@
 #include "control/server.h"
 #include "metadata/document.h"
 #include "metadata/file_document.h"
+#include "metadata/host_names.h"
 #include "runtime/runtime.h"
 #include "topology/topology.h"
 
@@ -128,6 +129,7 @@ static enum ferry_status shut_down(struct ferry_engine *engine)
     if (!await_batches(engine, deadline_ns))
         return ferry_fail(FERRY_ERR_BUSY, "a completion callback does not return: the engine is "
                                           "leaked");
+    ferry_segments_unwatch_all(engine);
     if (engine->store_owned)
         ferry_store_close(engine->store);
     await_refreshes(engine);
@@ -208,7 +210,15 @@ static enum ferry_status open_access(struct ferry_engine *engine)
 static enum ferry_status open_store(struct ferry_engine *engine)
 {
     struct ferry_store_env env = {.config = engine->config, .clock = engine->clock};
+    const char *host_name = ferry_config_string(engine->config, "host_name");
+    struct ferry_host_names names;
     enum ferry_status status = FERRY_OK;
+
+    /* Used when a file segment is opened; what is wrong with it shows now. */
+    if (host_name[0] != '\0')
+        status = ferry_host_names_parse(host_name, &names);
+    if (status != FERRY_OK)
+        return status;
 
     if (!engine->seams.threadless)
         status = ferry_http_client_open(engine->access, &engine->http);

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "config/option.h"
 #include "metadata/document.h"
 #include "metadata/file_document.h"
 #include "metadata/host_names.h"
@@ -151,7 +152,8 @@ static enum ferry_status view_of(struct ferry_segment *segment,
     struct ferry_file_part *parts = calloc(files->file_count + 1, sizeof(*parts));
     struct ferry_document *doc = NULL;
     struct ferry_host_names host;
-    enum ferry_status status = ferry_host_names_parse("", &host);
+    enum ferry_status status = ferry_host_names_parse(
+        ferry_config_string(segment->engine->config, "host_name"), &host);
 
     if (parts == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "segment: out of memory");

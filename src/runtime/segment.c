@@ -102,6 +102,7 @@ static void refresh_done(struct ferry_store_request *request)
     struct ferry_engine *engine = segment->engine;
     enum ferry_status status = request->status;
     const char *error = request->error;
+    bool news;
 
     if (status == FERRY_OK) {
         status = take_document(segment, request->reply, request->reply_len);
@@ -115,9 +116,12 @@ static void refresh_done(struct ferry_store_request *request)
     segment->refresh_status = status;
     snprintf(segment->refresh_error, sizeof(segment->refresh_error), "%s", error);
     segment->refreshing = false;
+    news = segment->news;
     atomic_store(&segment->refresh_done, atomic_load(&segment->refresh_started));
     pthread_mutex_unlock(&segment->mutex);
     ferry_futex_wake(&segment->refresh_done, INT32_MAX);
+    if (news && status != FERRY_ERR_CLOSING)
+        ferry_segment_refresh_begin(segment, atomic_load(&segment->refresh_started) + 1);
     ferry_keeper_poke(engine);
     ferry_segment_release(segment);
     if (atomic_fetch_sub(&engine->refreshes_running, 1) == 1)
@@ -153,6 +157,7 @@ void ferry_segment_refresh_begin(struct ferry_segment *segment, uint32_t ticket)
     begin = !segment->refreshing && !reached(atomic_load(&segment->refresh_started), ticket);
     if (begin) {
         segment->refreshing = true;
+        segment->news = false;
         atomic_fetch_add(&segment->refresh_started, 1);
     }
     pthread_mutex_unlock(&segment->mutex);
@@ -265,6 +270,8 @@ static enum ferry_status new_segment(struct ferry_engine *engine, const char *na
     segment->opens = 1;
     segment->closed = false;
     segment->refreshing = false;
+    segment->news = false;
+    segment->watched = false;
     segment->refresh_status = FERRY_OK;
     segment->refresh_error[0] = '\0';
     pthread_mutex_init(&segment->mutex, NULL);
@@ -285,6 +292,7 @@ static bool close_locked(struct ferry_segment *segment)
 
 static void let_go(struct ferry_segment *segment)
 {
+    ferry_segment_unwatch(segment);
     install_view(segment, NULL, true);
     ferry_segment_release(segment);
 }
@@ -322,6 +330,10 @@ static enum ferry_status open_remote(struct ferry_engine *engine, const char *na
         give_up(segment);
         return status;
     }
+    pthread_mutex_lock(&engine->segments_mutex);
+    if (!ferry_engine_closing(engine))
+        ferry_segment_watch(segment);
+    pthread_mutex_unlock(&engine->segments_mutex);
     *segment_out = ferry_pool_handle(&engine->segments, segment);
     return FERRY_OK;
 }

@@ -73,14 +73,18 @@ struct ferry_segment {
     /* under the engine's segments_mutex */
     struct ferry_list link;
     uint32_t opens;
+    bool watched; /* watch is the store's */
     /* any thread, under the mutex */
     pthread_mutex_t mutex;
     bool closed;
     bool refreshing;
+    bool news; /* the store told of a change since the last refresh began */
     enum ferry_status refresh_status;
     char refresh_error[512];
     /* the running refresh's own */
     struct ferry_store_request request;
+    /* the store's between watch and unwatch */
+    struct ferry_store_watch watch;
 };
 
 /*
@@ -101,6 +105,17 @@ enum ferry_status ferry_segment_view(struct ferry_engine *engine, uint64_t handl
                                      struct ferry_view **view_out);
 
 void ferry_segment_release(struct ferry_segment *segment);
+
+/*
+ * Hear of changes of a file segment's description, where the store tells: each one is read, so that
+ * a path that was mapped anew is used without anybody asking. Where it does not, or has no room,
+ * requests find out by themselves. Under segments_mutex, while somebody has the segment open.
+ */
+void ferry_segment_watch(struct ferry_segment *segment);
+/* Blocks until no news can come any more. Not the store's thread; nobody has it open. */
+void ferry_segment_unwatch(struct ferry_segment *segment);
+/* All of them, before the store is closed. */
+void ferry_segments_unwatch_all(struct ferry_engine *engine);
 /* Close: every segment lets go of its view, whatever its count. Given: no batch is open. */
 void ferry_segments_close_all(struct ferry_engine *engine);
 

@@ -327,6 +327,53 @@ static void test_hosts_that_map_at_once_all_survive(void **state)
     json_object_put(segment);
 }
 
+/* The first byte of the segment, as an engine reads it. */
+static unsigned char first_byte(struct ferry_engine *engine, uint64_t segment)
+{
+    static unsigned char memory[4096];
+    struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
+    struct ferry_request request = FERRY_REQUEST_INIT;
+
+    range.addr = memory;
+    range.length = sizeof(memory);
+    range.permission = FERRY_PERMISSION_LOCAL;
+    assert_ok(ferry_memory_register(engine, &range, 1));
+    request.segment = segment;
+    request.local = memory;
+    request.length = 1;
+    assert_ok(ferry_read(engine, &request, test_deadline_ms(60000)));
+    assert_ok(ferry_memory_unregister(engine, &range, 1, test_deadline_ms(60000)));
+    return memory[0];
+}
+
+/* Another path is used without anybody refreshing: the store tells, and it is read anew. */
+static void test_an_engine_follows_a_map_that_changes(void **state)
+{
+    struct rig *rig = *state;
+    struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
+    struct ferry_engine *engine = NULL;
+    uint64_t segment;
+    const char *const files[] = {rig->one};
+    FILE *file = fopen(rig->two, "r+");
+
+    assert_non_null(file);
+    assert_int_equal(fputc(0xa5, file), 0xa5);
+    fclose(file);
+    assert_ok(ferry_catalog_register(rig->catalog, "x", files, 1, FERRY_NO_DEADLINE));
+    options.config = rig->config;
+    assert_ok(ferry_engine_open(&options, &engine));
+    assert_ok(ferry_segment_open(engine, "nvmeof/x", FERRY_NO_DEADLINE, &segment));
+    assert_int_equal(first_byte(engine, segment), 0);
+    assert_ok(ferry_catalog_map(rig->catalog, "x", "#0", rig->two, FERRY_NO_DEADLINE));
+    assert_within_ms(first_byte(engine, segment) == 0xa5, 60000);
+    assert_ok(ferry_catalog_map(rig->catalog, "x", "#0", rig->one, FERRY_NO_DEADLINE));
+    assert_within_ms(first_byte(engine, segment) == 0, 60000);
+    assert_ok(ferry_segment_close(engine, segment));
+    /* Open again, and left open: closing the engine ends the watch. */
+    assert_ok(ferry_segment_open(engine, "nvmeof/x", FERRY_NO_DEADLINE, &segment));
+    assert_ok(ferry_engine_close(engine));
+}
+
 static void test_a_store_that_is_away_is_said_to_be(void **state)
 {
     struct rig *rig = *state;
@@ -354,6 +401,7 @@ int main(void)
         ON(test_a_segment_grows_when_told_and_never_shrinks),
         ON(test_what_is_removed_is_unknown_and_its_files_stay),
         ON(test_hosts_that_map_at_once_all_survive),
+        ON(test_an_engine_follows_a_map_that_changes),
         ON(test_a_store_that_is_away_is_said_to_be),
     };
 

@@ -227,8 +227,9 @@ static void test_a_host_without_a_path_is_told_who_has_one(void **state)
     assert_status(ferry_file_document_resolve(doc, 1, &host, "seg", &path), FERRY_ERR_NOT_MAPPED);
     assert_null(path);
     assert_string_equal(ferry_last_error_text(),
-                        "segment seg, file 1 (/mnt/b/t\xc3\xbcr \"x\"): host node9 is not in its "
-                        "path map; hosts that are: node1, node2; ferry segment map adds this one");
+                        "segment seg, file 1: host node9 is not in its path map, which has node1, "
+                        "node2; registered as /mnt/b/t\xc3\xbcr \"x\"; ferry segment map adds this "
+                        "host");
     ferry_file_document_destroy(doc);
 }
 
