@@ -6,6 +6,7 @@
  * goes. Any thread.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +60,8 @@ static bool inited, foreign_init;
 static uint32_t uninits;
 static urma_device_t devices[USIM_DEVICES_MAX];
 /* Objects by handle, to find the one that an event means. */
-static struct shim_jetty *jetties[SIM_JETTIES_MAX];
-static struct shim_jfc *queues[SIM_QUEUES_MAX];
+static _Atomic(struct shim_jetty *) jetties[SIM_JETTIES_MAX];
+static _Atomic(struct shim_jfc *) queues[SIM_QUEUES_MAX];
 
 void usim_shim_host(const struct usim_host *wanted)
 {
@@ -260,9 +261,9 @@ urma_status_t urma_get_async_event(urma_context_t *ctx, urma_async_event_t *even
     event->urma_ctx = ctx;
     event->event_type = (urma_async_event_type_t)got.type;
     if (got.type == SIM_EVENT_JFC_ERR)
-        event->element.jfc = &queues[got.object - 1]->public;
-    else if (got.type == SIM_EVENT_JETTY_ERR && jetties[got.object - 1] != NULL)
-        event->element.jetty = &jetties[got.object - 1]->public;
+        event->element.jfc = &atomic_load(&queues[got.object - 1])->public;
+    else if (got.type == SIM_EVENT_JETTY_ERR && atomic_load(&jetties[got.object - 1]) != NULL)
+        event->element.jetty = &atomic_load(&jetties[got.object - 1])->public;
     else if (got.type == SIM_EVENT_JETTY_ERR)
         event->event_type = URMA_EVENT_JETTY_LIMIT; /* its object is gone: none of our business */
     else
@@ -319,6 +320,7 @@ urma_jfc_t *urma_create_jfc(urma_context_t *ctx, urma_jfc_cfg_t *cfg)
 urma_status_t urma_delete_jfc(urma_jfc_t *jfc)
 {
     struct shim_jfc *mine = (struct shim_jfc *)(void *)jfc;
+    struct shim_jfc *before;
     uint32_t handle = mine->handle;
     int rc;
 
@@ -328,7 +330,8 @@ urma_status_t urma_delete_jfc(urma_jfc_t *jfc)
     rc = usim_cq_delete(host.sim, handle);
     if (rc != 0)
         return rc;
-    queues[handle - 1] = NULL;
+    before = mine;
+    atomic_compare_exchange_strong(&queues[handle - 1], &before, NULL);
     if (mine->public.jfc_cfg.jfce != NULL)
         ((struct shim_jfce *)(void *)mine->public.jfc_cfg.jfce)->jfc = NULL;
     free(mine);
@@ -418,12 +421,15 @@ urma_status_t urma_modify_jetty(urma_jetty_t *jetty, urma_jetty_attr_t *attr)
 urma_status_t urma_delete_jetty(urma_jetty_t *jetty)
 {
     struct shim_jetty *mine = (struct shim_jetty *)(void *)jetty;
+    struct shim_jetty *before;
     uint32_t handle = mine->handle;
     int rc = usim_jetty_delete(host.sim, handle);
 
     if (rc != 0)
         return rc;
-    jetties[handle - 1] = NULL;
+    /* The handle may be somebody else's by now. */
+    before = mine;
+    atomic_compare_exchange_strong(&jetties[handle - 1], &before, NULL);
     free(mine);
     return URMA_SUCCESS;
 }
