@@ -18,14 +18,18 @@
 #ifdef FERRY_HAVE_HP_TCP
 #include "transport/hp_tcp/hp_tcp.h"
 #endif
+#ifdef FERRY_HAVE_UB
+#include "transport/ub/ub.h"
+#endif
 
 static const struct ferry_transport_ops *const rows[] = {
+#ifdef FERRY_HAVE_UB
+    &ferry_ub_ops,
+#endif
 #ifdef FERRY_HAVE_HP_TCP
     &ferry_hp_tcp_ops,
 #endif
-    &ferry_loop_ops,
-    &ferry_file_ops,
-    &ferry_fault_ops,
+    &ferry_loop_ops,   &ferry_file_ops, &ferry_fault_ops,
 };
 
 static_assert(FERRY_ARRAY_LEN(rows) <= FERRY_TRANSPORTS_MAX, "one slot per transport");

@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "foreign/urma.h"
+#include "runtime/seams.h"
+#include "sim/urma/urma_sim.h"
 #include "transport/transport.h"
 
 static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
@@ -58,7 +61,63 @@ static const struct rig_kind kinds[] = {
      .file = true,
      .fault = true,
      .settings = pool_settings},
+    {.name = "ub-table", .transport = "ub", .reactor = "epoll", .remote = true, .ub = true},
+    {.name = "ub-native",
+     .transport = "ub",
+     .reactor = "epoll",
+     .remote = true,
+     .ub = true,
+     .native = true},
 };
+
+/* One fabric for the whole program; each rig finds it as it was. */
+static struct usim *fabric;
+static struct usim_host hosts[2];
+static uint32_t hosts_used;
+
+static struct usim *rig_fabric(void)
+{
+    static const char *const names[] = {"udma0", "udma1"};
+    struct usim_options options = {.seed = 11};
+
+    if (fabric != NULL)
+        return fabric;
+    fabric = usim_open(&options);
+    assert_non_null(fabric);
+    for (uint32_t host = 0; host < 2; host++) {
+        hosts[host] = (struct usim_host){.sim = fabric, .node = usim_node_add(fabric)};
+        for (uint32_t i = 0; i < 2; i++) {
+            struct usim_device_spec spec = {.name = names[i],
+                                            .ports = 2,
+                                            .first_eid = i,
+                                            .bytes_per_s = 4000000000,
+                                            .latency_ns = 3000,
+                                            .jitter_ns = 5000};
+
+            usim_device_add(fabric, hosts[host].node, &spec);
+        }
+    }
+    return fabric;
+}
+
+/* The engines of a rig are on two hosts in turn; by way of the URMA interface there is but one. */
+static enum ferry_status open_engine(const struct rig_kind *kind,
+                                     const struct ferry_engine_options *options,
+                                     struct ferry_engine **engine_out)
+{
+    static struct ferry_urma_seam urma[2];
+    struct ferry_engine_seams seams = {0};
+    uint32_t host = kind->native ? 0 : hosts_used++ % 2;
+
+    if (!kind->ub)
+        return ferry_engine_open(options, engine_out);
+    rig_fabric();
+    usim_shim_host(&hosts[0]);
+    urma[host] = (struct ferry_urma_seam){.ops = kind->native ? usim_native_table() : usim_table(),
+                                          .self = &hosts[host]};
+    seams.urma = &urma[host];
+    return ferry_engine_open_with(options, &seams, engine_out);
+}
 
 const struct rig_kind *rig_find_kind(const char *name)
 {
@@ -127,6 +186,10 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
 
     assert_ok(ferry_config_create(&config));
     assert_ok(ferry_config_set(config, "reactor", kind->reactor, FERRY_ORIGIN_API));
+    if (kind->ub) {
+        assert_ok(ferry_config_set(config, "transports.ub.enable", "true", FERRY_ORIGIN_API));
+        assert_ok(ferry_config_set(config, "transports.hp_tcp.enable", "false", FERRY_ORIGIN_API));
+    }
     if (kind->fault)
         assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
     if (kind->split)
@@ -139,7 +202,7 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
     for (size_t i = 0; settings != NULL && settings[i] != NULL; i += 2)
         assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
     options.config = config;
-    assert_ok(ferry_engine_open(&options, &engine));
+    assert_ok(open_engine(kind, &options, &engine));
     ferry_config_destroy(config);
     return engine;
 }

@@ -4,6 +4,7 @@
  * own, and a target whose fenced memory it reads and writes through the public interface.
  *
  *   loop, fault:    one engine, the target is its own segment
+ *   ub-table, ub-native: two engines in this process, on the simulated UB fabric
  *   hp_tcp-<reactor>: two engines in this process, over loopback, each with its control plane
  *   file-<backend>: one engine and a file; the target's memory is a mapping of it
  *
@@ -34,6 +35,8 @@ struct rig_kind {
     bool key;      /* access control: both engines share a key */
     bool file;     /* the target is a file: no registrations, no permissions, no peer */
     const char *const *settings; /* of the kind, NULL-terminated pairs; may be NULL */
+    bool ub;                     /* on the simulated UB fabric */
+    bool native;                 /* by way of urma_native.c */
 };
 
 struct rig {

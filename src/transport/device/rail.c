@@ -26,6 +26,16 @@ static void count(_Atomic uint64_t *counter, uint64_t more)
                           memory_order_relaxed);
 }
 
+static uint64_t get(const _Atomic uint64_t *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static void set(_Atomic uint64_t *value, uint64_t to)
+{
+    atomic_store_explicit(value, to, memory_order_relaxed);
+}
+
 static uint64_t average(uint64_t old, uint64_t sample)
 {
     if (old == 0)
@@ -35,11 +45,11 @@ static uint64_t average(uint64_t old, uint64_t sample)
 
 bool ferry_device_rail_usable(struct ferry_device_rail *rail, uint64_t now_ns)
 {
-    if (rail->paused_until_ns == 0)
+    if (get(&rail->paused_until_ns) == 0)
         return true;
-    if (now_ns < rail->paused_until_ns)
+    if (now_ns < get(&rail->paused_until_ns))
         return false;
-    rail->paused_until_ns = 0;
+    set(&rail->paused_until_ns, 0);
     rail->window_errors = 0;
     count(&rail->recoveries, 1);
     return true;
@@ -50,7 +60,7 @@ void ferry_device_rail_success(struct ferry_device_rail *rail, uint64_t bytes, u
 {
     (void)now_ns;
     rail->sample_bytes += bytes;
-    rail->latency_ns = average(rail->latency_ns, latency_ns > 0 ? latency_ns : 1);
+    set(&rail->latency_ns, average(get(&rail->latency_ns), latency_ns > 0 ? latency_ns : 1));
     rail->pauses_in_row = 0;
     rail->window_errors = 0;
     count(&rail->completions, 1);
@@ -71,9 +81,10 @@ void ferry_device_rail_sample(struct ferry_device_rail *rail, bool idle_before, 
     if (rail->sample_bytes == 0 || span < SAMPLE_NS_MIN)
         return;
     /* In double: bytes times a billion does not fit into 64 bits. */
-    rail->bytes_per_s = average(
-        rail->bytes_per_s,
-        (uint64_t)((double)rail->sample_bytes * (double)FERRY_NS_PER_S / (double)span) + 1);
+    set(&rail->bytes_per_s,
+        average(get(&rail->bytes_per_s),
+                (uint64_t)((double)rail->sample_bytes * (double)FERRY_NS_PER_S / (double)span) +
+                    1));
     rail->sampled_ns = now_ns;
     rail->sample_bytes = 0;
 }
@@ -91,7 +102,7 @@ bool ferry_device_rail_error(struct ferry_device_rail *rail,
         rail->window_began_ns = now_ns;
         rail->window_errors = 0;
     }
-    if (++rail->window_errors < options->errors_max || rail->paused_until_ns != 0)
+    if (++rail->window_errors < options->errors_max || get(&rail->paused_until_ns) != 0)
         return false;
     for (uint32_t i = 0; i < rail->pauses_in_row && pause_ns < options->cooldown_ns_max; i++)
         pause_ns *= 2;
@@ -99,7 +110,7 @@ bool ferry_device_rail_error(struct ferry_device_rail *rail,
         pause_ns = options->cooldown_ns_max;
     if (rail->pauses_in_row < DOUBLINGS_MAX)
         rail->pauses_in_row++;
-    rail->paused_until_ns = ferry_deadline_ns(now_ns, pause_ns);
+    set(&rail->paused_until_ns, ferry_deadline_ns(now_ns, pause_ns));
     count(&rail->pauses, 1);
     return true;
 }

@@ -41,12 +41,12 @@ struct ferry_device_rail {
     uint64_t window_began_ns;
     uint32_t window_errors;
     uint32_t pauses_in_row;
-    uint64_t paused_until_ns; /* 0: not paused */
-    uint64_t sampled_ns;      /* when the latest bandwidth sample ended */
-    uint64_t sample_bytes;    /* completed since */
-    uint64_t bytes_per_s;     /* a moving average; 0: nothing measured yet */
-    uint64_t latency_ns;      /* likewise */
-    /* written by its worker, read by reports */
+    uint64_t sampled_ns;   /* when the latest bandwidth sample ended */
+    uint64_t sample_bytes; /* completed since */
+    /* written by its worker, read by reports; relaxed */
+    _Atomic uint64_t paused_until_ns; /* 0: not paused */
+    _Atomic uint64_t bytes_per_s;     /* a moving average; 0: nothing measured yet */
+    _Atomic uint64_t latency_ns;      /* likewise */
     _Atomic uint64_t completions;
     _Atomic uint64_t completed_bytes;
     _Atomic uint64_t errors[FERRY_DEVICE_CLASS_COUNT];
