@@ -13,6 +13,8 @@
 #ifndef FERRY_HP_TCP_SESSION_H
 #define FERRY_HP_TCP_SESSION_H
 
+#include <assert.h>
+
 #include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/internal.h"
 
@@ -124,6 +126,9 @@ struct hp_session {
     struct hp_answer answers[HP_REPLIES];
     uint8_t stage[HP_STAGE_BYTES];
 };
+
+/* A session remembers as many applied ids as its initiator may have unanswered. */
+static_assert(HP_REPLIES <= HP_APPLIED_MAX, "the list of applied ids is too short");
 
 static inline struct hp_answer *ferry_hp_session_answer(struct hp_session *session, uint32_t index)
 {
