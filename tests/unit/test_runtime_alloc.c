@@ -108,8 +108,26 @@ static void close_pair(struct pair *pair)
         assert_ok(ferry_engine_close(pair->target));
 }
 
+/* The same slot as four pieces, the last one first. */
+static void make_list(struct ferry_request *request, struct ferry_piece *pieces)
+{
+    for (uint32_t k = 0; k < 4; k++)
+        pieces[k] = (struct ferry_piece){
+            .local = (char *)request->local + (3 - k) * LENGTH / 4,
+            .remote_offset = request->remote_offset + (3 - k) * LENGTH / 4,
+            .length = LENGTH / 4 - 8,
+        };
+    request->local = NULL;
+    request->remote_offset = 0;
+    request->length = 0;
+    request->pieces = pieces;
+    request->piece_count = 4;
+}
+
 static void fill(const struct pair *pair, struct ferry_request *requests)
 {
+    static struct ferry_piece pieces[SLOTS][4];
+
     for (uint32_t i = 0; i < SLOTS; i++) {
         requests[i] = (struct ferry_request)FERRY_REQUEST_INIT;
         requests[i].opcode = i % 2 ? FERRY_WRITE : FERRY_READ;
@@ -117,6 +135,8 @@ static void fill(const struct pair *pair, struct ferry_request *requests)
         requests[i].remote_offset = (uintptr_t)pair->remote + i * LENGTH;
         requests[i].segment = pair->segment;
         requests[i].length = LENGTH;
+        if (i % 4 >= 2)
+            make_list(&requests[i], pieces[i]);
     }
 }
 
