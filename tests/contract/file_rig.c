@@ -19,7 +19,11 @@
 
 static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
 
+static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
+
 static const struct file_kind kinds[] = {
+    {.name = "gds", .path = "paths.gds_compatibility.bytes", .cufile = true},
+    {.name = "uring", .settings = uring_settings, .path = "paths.direct.bytes"},
     {.name = "pool", .settings = pool_settings, .path = "paths.direct.bytes"},
 };
 
@@ -34,7 +38,10 @@ const struct file_kind *file_find_kind(const char *name)
 
 void file_skip_if_missing(const struct file_kind *kind)
 {
-    (void)kind;
+    if (kind->cufile && getenv("FERRY_TEST_CUFILE") == NULL) {
+        printf("SKIP: FERRY_TEST_CUFILE names no library\n");
+        exit(77);
+    }
 }
 
 static void configure(struct ferry_config *config, const char *const *settings)
@@ -57,6 +64,11 @@ void file_rig_open_in(struct file_rig *rig, const struct file_kind *kind,
     rig->store = test_store_open();
     seams.store = &rig->store->base;
     assert_ok(ferry_config_create(&config));
+    assert_ok(ferry_config_set(config, "transports.gds.enable", kind->cufile ? "true" : "false",
+                               FERRY_ORIGIN_API));
+    if (kind->cufile)
+        assert_ok(ferry_config_set(config, "transports.gds.library", getenv("FERRY_TEST_CUFILE"),
+                                   FERRY_ORIGIN_API));
     configure(config, kind->settings);
     configure(config, settings);
     options.config = config;

@@ -27,7 +27,8 @@ struct test_store;
 struct file_kind {
     const char *name; /* argument of the test program */
     const char *const *settings;
-    const char *path; /* the counter of the report that must have grown, or NULL */
+    const char *path; /* the counter of the report that grows with aligned transfers */
+    bool cufile;      /* through the library that FERRY_TEST_CUFILE names */
 };
 
 struct file_rig {

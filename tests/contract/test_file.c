@@ -598,7 +598,8 @@ static void test_file_counts_what_went_which_way(void **state)
     assert_ok(file_run(&rig, &request, NULL, NULL));
     assert_int_equal(
         file_report(&rig, "paths.direct.bytes") + file_report(&rig, "paths.bounce.bytes") +
-            file_report(&rig, "paths.buffered.bytes") + file_report(&rig, "paths.gds.bytes"),
+            file_report(&rig, "paths.buffered.bytes") + file_report(&rig, "paths.gds.bytes") +
+            file_report(&rig, "paths.gds_compatibility.bytes"),
         3 * MIB + 100);
     assert_int_equal(file_report(&rig, "bytes_moved"), 3 * MIB + 100);
     assert_int_equal(file_report(&rig, "tasks_ended"), 3);

@@ -18,6 +18,8 @@
 
 static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
 
+static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
+
 static const struct rig_kind kinds[] = {
     {.name = "loop", .transport = "loop", .reactor = "epoll"},
     {.name = "fault", .transport = "loop", .reactor = "epoll", .fault = true},
@@ -55,6 +57,11 @@ static const struct rig_kind kinds[] = {
      .reactor = "epoll",
      .file = true,
      .settings = pool_settings},
+    {.name = "file-uring",
+     .transport = "file",
+     .reactor = "epoll",
+     .file = true,
+     .settings = uring_settings},
     {.name = "file-fault",
      .transport = "file",
      .reactor = "epoll",

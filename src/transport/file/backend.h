@@ -100,6 +100,7 @@ struct ferry_file_backend {
     const struct ferry_file_backend_ops *ops;
     uint64_t entry_bytes_max; /* longest entry it takes */
     uint32_t batch_entries;   /* entries of a batch, <= what the env asked for */
+    bool copies;              /* FERRY_FILE_ANY_ALIGNMENT: it goes through buffers of its own */
 };
 
 /* Properties of a backend. */
@@ -192,6 +193,7 @@ void ferry_file_backend_wake(struct ferry_file_backend *backend);
 void ferry_file_backend_report(struct ferry_file_backend *backend, struct json_object *object);
 
 /* The tables. */
+extern const struct ferry_file_backend_ops ferry_file_gds;
 extern const struct ferry_file_backend_ops ferry_file_pool;
 #ifdef FERRY_HAVE_URING
 extern const struct ferry_file_backend_ops ferry_file_uring;

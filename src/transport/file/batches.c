@@ -489,22 +489,57 @@ static enum ferry_status open_one(struct file_transport *ft, enum file_backend_k
     uint32_t entries = ft->settings.queue_depth < 32 ? ft->settings.queue_depth : 32;
     struct ferry_file_backend_env env = {
         .config = ft->base.env->config,
-        .batch_count = ft->settings.queue_depth,
+        .batch_count = kind == FILE_BACKEND_GDS ? ft->settings.gds_batches
+                                                : ft->settings.queue_depth,
         .batch_entries = kind == FILE_BACKEND_GDS ? ft->settings.gds_depth : entries,
         .ready = on_ready,
         .ready_arg = ft,
         .reason = slot->reason,
         .reason_size = sizeof(slot->reason),
     };
-    enum ferry_status status = ferry_file_backend_open(ops, &env, &slot->backend);
+    struct ferry_file_backend *backend = NULL;
+    enum ferry_status status = ferry_file_backend_open(ops, &env, &backend);
 
+    slot->backend = backend;
     if (status == FERRY_OK)
         status = make_batches(slot, env.batch_count);
     if (status == FERRY_OK && ops->sleep != NULL)
-        atomic_store(&ft->sleeper, slot->backend);
-    if (status != FERRY_OK && slot->reason[0] == '\0')
+        atomic_store(&ft->sleeper, backend);
+    if (status == FERRY_OK)
+        return FERRY_OK;
+    ferry_file_backend_close(backend);
+    slot->backend = NULL;
+    if (slot->reason[0] == '\0')
         snprintf(slot->reason, sizeof(slot->reason), "%s", ferry_last_error_text());
     return status;
+}
+
+/* Most hosts have none, and need none; a warning only where somebody wants it. */
+static void open_gds(struct file_transport *ft)
+{
+    struct file_backend_slot *slot = &ft->slots[FILE_BACKEND_GDS];
+
+    if (open_one(ft, FILE_BACKEND_GDS, &ferry_file_gds) == FERRY_OK) {
+        ferry_file_buffers_serve(ft, slot->backend);
+        return;
+    }
+    if (ft->settings.gds_wanted)
+        ferry_warn("file", "cuFile is not used: %s", slot->reason);
+    else
+        ferry_info("file", "cuFile is not used: %s", slot->reason);
+}
+
+/* One line says why threads do it instead, here and never again. */
+static void open_uring(struct file_transport *ft)
+{
+    struct file_backend_slot *slot = &ft->slots[FILE_BACKEND_URING];
+#ifdef FERRY_HAVE_URING
+    if (open_one(ft, FILE_BACKEND_URING, &ferry_file_uring) == FERRY_OK)
+        return;
+#else
+    snprintf(slot->reason, sizeof(slot->reason), "this build has no liburing");
+#endif
+    ferry_warn("file", "files are read and written by threads, not by io_uring: %s", slot->reason);
 }
 
 enum ferry_status ferry_file_backends_open(struct file_transport *ft)
@@ -514,11 +549,16 @@ enum ferry_status ferry_file_backends_open(struct file_transport *ft)
         ferry_list_init(&ft->slots[kind].busy);
         snprintf(ft->slots[kind].reason, sizeof(ft->slots[kind].reason), "not enabled");
     }
+    if (ft->settings.enabled[FILE_BACKEND_GDS])
+        open_gds(ft);
+    if (ft->settings.enabled[FILE_BACKEND_URING])
+        open_uring(ft);
     return open_one(ft, FILE_BACKEND_POOL, &ferry_file_pool);
 }
 
 void ferry_file_backends_close(struct file_transport *ft)
 {
+    ferry_file_buffers_serve(ft, NULL);
     for (int kind = 0; kind < FILE_BACKEND_COUNT; kind++) {
         struct file_backend_slot *slot = &ft->slots[kind];
 

@@ -220,12 +220,12 @@ static void sleep_a_while(struct file_transport *ft)
     /* Who pushes afterwards sees that we sleep; who pushed before is seen by us. */
     atomic_store(&ft->asleep, 1);
     if (work_waits(ft) || nothing_left(ft)) {
+        until_ns = 0;
         atomic_store(&ft->asleep, 0);
-        return;
     }
     if (sleeper != NULL)
         ferry_file_backend_sleep(sleeper, &ft->asleep, until_ns);
-    else
+    else if (until_ns > ft->now_ns)
         ferry_futex_wait(&ft->asleep, 1, until_ns);
     atomic_store(&ft->asleep, 0);
 }

@@ -217,7 +217,10 @@ struct file_settings {
     uint64_t transfer_max;
     bool direct;
     bool enabled[FILE_BACKEND_COUNT];
+    bool gds_wanted; /* somebody asked for it: its absence is worth a warning */
+    bool gds_register;
     uint32_t gds_depth;
+    uint32_t gds_batches;
     uint64_t watchdog_ns; /* a foreign call that lasts longer is lost */
     uint64_t drain_ns;    /* polled so long after a cancel */
     uint64_t grace_ns;    /* a device may write so long after a destroy */
@@ -254,6 +257,15 @@ struct file_revoke {
     uint64_t length;
 };
 
+/* One registered range. */
+struct file_buffer {
+    uint64_t id;
+    void *base;
+    uint64_t length;
+    bool told;    /* buffer_backend knows it, or is being told */
+    bool telling; /* right now, by the dispatcher */
+};
+
 struct file_transport {
     struct ferry_transport base;
     /* immutable after open */
@@ -285,6 +297,13 @@ struct file_transport {
     uint64_t now_ns;
     uint32_t silent_rounds; /* polls in vain of backends that do not call */
     bool no_dsync;
+    /* any thread, under the mutex, which is held over no call into a library */
+    pthread_mutex_t buffers_mutex;
+    pthread_cond_t buffers_told;
+    struct file_buffer *buffers; /* registered memory, for cuFile */
+    size_t buffer_count;
+    size_t buffer_room;
+    struct ferry_file_backend *buffer_backend; /* who wants to know; NULL: nobody yet */
     /* any thread, atomic */
     struct ferry_pool ops;
     struct ferry_inbox inbox;    /* ops */
@@ -397,11 +416,21 @@ void ferry_file_extent_use(struct file_transport *ft, struct file_extent *extent
 void ferry_file_extent_release(struct file_transport *ft, struct file_extent *extent);
 /* The descriptor for a way. */
 int ferry_file_extent_fd(const struct file_extent *extent, enum ferry_opcode opcode, bool direct);
+/* cuFile's handle, or NULL. */
+void *ferry_file_extent_foreign(const struct file_extent *extent, enum ferry_opcode opcode);
 /* Close everything of a target whose refs are 0; frees it, later. */
 void ferry_file_target_close(struct file_transport *ft, struct file_target *target);
 /* One op or job fewer needs the target. */
 void ferry_file_target_unref(struct file_transport *ft, struct file_target *target);
 void ferry_file_starved_wake(struct file_transport *ft);
+
+/* ---- buffers.c; any thread ---- */
+enum ferry_status ferry_file_add_buffer(struct ferry_transport *transport,
+                                        const struct ferry_registry_buffer *buffer);
+enum ferry_status ferry_file_remove_buffer(struct ferry_transport *transport,
+                                           uint64_t registration_id, uint64_t deadline_ns);
+/* Tell a backend of all memory, and from now on of changes; NULL: nobody any more. */
+void ferry_file_buffers_serve(struct file_transport *ft, struct ferry_file_backend *backend);
 
 /* ---- report.c ---- */
 void ferry_file_report(struct ferry_transport *transport, struct json_object *object);

@@ -444,6 +444,13 @@ int ferry_file_extent_fd(const struct file_extent *extent, enum ferry_opcode opc
     return extent->fd[1][direct ? 1 : 0];
 }
 
+void *ferry_file_extent_foreign(const struct file_extent *extent, enum ferry_opcode opcode)
+{
+    if (opcode == FERRY_READ && extent->foreign[0] != NULL)
+        return extent->foreign[0];
+    return extent->foreign[1];
+}
+
 static void finish_target_close(struct file_job *job)
 {
     struct file_target *target = FERRY_CONTAINER_OF(job, struct file_target, close_job);

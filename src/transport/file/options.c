@@ -87,6 +87,55 @@ static const struct ferry_option uring_options[] = {
      .help = "read and write files through io_uring where the host allows it; else threads do it"},
 };
 
+static const struct ferry_option gds_options[] = {
+    {.name = "enable",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "read and write files through NVIDIA cuFile where it is installed and takes the file; "
+             "else io_uring or threads do it"},
+    {.name = "library",
+     .type = FERRY_OPTION_STRING,
+     .max = 4095,
+     .help = "cuFile's library; empty is libcufile.so.0 where the loader finds it"},
+    {.name = "io_batch_depth",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "32",
+     .min = 1,
+     .max = FERRY_FILE_BATCH_MAX,
+     .help = "entries of one batch, at most what the library allows"},
+    {.name = "batches",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "8",
+     .min = 1,
+     .max = 256,
+     .help = "batches in use at once; what does not fit goes to io_uring or threads"},
+    {.name = "register_memory",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "register memory with cuFile; what it refuses is used unregistered"},
+    {.name = "watchdog_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "10000",
+     .min = 10,
+     .max = 3600000,
+     .unit = "ms",
+     .help = "how long a call may take, and a batch be without an end of an entry, before its "
+             "requests go elsewhere, or end while their memory stays registered"},
+    {.name = "drain_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "200",
+     .max = 60000,
+     .unit = "ms",
+     .help = "how long a cancelled batch is asked for its last events before it is destroyed"},
+    {.name = "grace_ms",
+     .type = FERRY_OPTION_UINT,
+     .default_value = "500",
+     .max = 60000,
+     .unit = "ms",
+     .help = "how long memory stays in use after the batch was destroyed whose entries never told "
+             "their end; nothing promises that a device has stopped by then"},
+};
+
 const struct ferry_option_table ferry_file_option_table = {
     .component = "transports.file",
     .options = file_options,
@@ -99,7 +148,14 @@ static const struct ferry_option_table uring_option_table = {
     .count = FERRY_ARRAY_LEN(uring_options),
 };
 
+static const struct ferry_option_table gds_option_table = {
+    .component = "transports.gds",
+    .options = gds_options,
+    .count = FERRY_ARRAY_LEN(gds_options),
+};
+
 const struct ferry_option_table *const ferry_file_more_options[] = {
+    &gds_option_table,
     &uring_option_table,
     NULL,
 };
@@ -132,9 +188,17 @@ enum ferry_status ferry_file_settings_read(const struct ferry_config *config,
     settings->outstanding_max = (uint32_t)ferry_config_u64(config,
                                                            "transports.file.max_outstanding_tasks");
     settings->transfer_max = ferry_config_u64(config, "transports.file.max_transfer_bytes");
-    settings->watchdog_ns = 10 * FERRY_NS_PER_S;
-    settings->drain_ns = 100 * FERRY_NS_PER_MS;
-    settings->grace_ns = 0;
+    settings->enabled[FILE_BACKEND_GDS] = ferry_config_bool(config, "transports.gds.enable");
+    settings->gds_wanted = settings->enabled[FILE_BACKEND_GDS] &&
+                           ferry_config_origin_of(config, "transports.gds.enable") !=
+                               FERRY_ORIGIN_DEFAULT;
+    settings->gds_register = ferry_config_bool(config, "transports.gds.register_memory");
+    settings->gds_depth = (uint32_t)ferry_config_u64(config, "transports.gds.io_batch_depth");
+    settings->gds_batches = (uint32_t)ferry_config_u64(config, "transports.gds.batches");
+    settings->watchdog_ns = ferry_config_u64(config, "transports.gds.watchdog_ms") *
+                            FERRY_NS_PER_MS;
+    settings->drain_ns = ferry_config_u64(config, "transports.gds.drain_ms") * FERRY_NS_PER_MS;
+    settings->grace_ns = ferry_config_u64(config, "transports.gds.grace_ms") * FERRY_NS_PER_MS;
     settings->enabled[FILE_BACKEND_URING] = ferry_config_bool(config, "transports.io_uring.enable");
     settings->enabled[FILE_BACKEND_POOL] = true;
     return FERRY_OK;

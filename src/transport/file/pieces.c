@@ -87,6 +87,10 @@ static bool pick(struct file_transport *ft, const struct file_piece *piece,
     for (int kind = 0; kind < FILE_BACKEND_COUNT; kind++) {
         if (ft->slots[kind].backend == NULL || (refused & (1U << kind)) != 0)
             continue;
+        /* It was not registered, or not in this mode. */
+        if (kind == FILE_BACKEND_GDS &&
+            ferry_file_extent_foreign(piece->extent, piece->op->opcode) == NULL)
+            continue;
         *kind_out = (enum file_backend_kind)kind;
         if (ferry_file_batch_room(ft, *kind_out) != NULL)
             return true;
@@ -126,6 +130,11 @@ uint64_t ferry_file_piece_span(struct file_transport *ft, struct file_op *op,
 
     if (left > room)
         left = room;
+    /* cuFile aligns by itself; what it gives up is cut again when it is issued anew. */
+    if (ft->slots[FILE_BACKEND_GDS].backend != NULL &&
+        (extent->refused & (1U << FILE_BACKEND_GDS)) == 0 &&
+        ferry_file_extent_foreign(extent, op->opcode) != NULL)
+        return left < grain.slice_bytes ? left : grain.slice_bytes;
     return ferry_file_cut(&grain, extent->file_offset + (at - extent->start), left,
                           (uintptr_t)op->local + op->next)
         .length;
@@ -144,8 +153,8 @@ static void plan(struct file_transport *ft, struct file_piece *piece, enum file_
 
     if ((backend->ops->traits & FERRY_FILE_ANY_ALIGNMENT) != 0) {
         piece->part = left < grain.slice_bytes ? left : grain.slice_bytes;
-        piece->way = FERRY_FILE_FOREIGN;
-        io->file = extent->foreign[extent->foreign[1] != NULL ? 1 : 0];
+        piece->way = backend->copies ? FERRY_FILE_COMPAT : FERRY_FILE_FOREIGN;
+        io->file = ferry_file_extent_foreign(extent, op->opcode);
     } else {
         struct ferry_file_cut cut = ferry_file_cut(&grain, in_file(piece), left, (uintptr_t)memory);
 
@@ -169,7 +178,8 @@ static void plan(struct file_transport *ft, struct file_piece *piece, enum file_
         extent, op->opcode, piece->way == FERRY_FILE_DIRECT || piece->way == FERRY_FILE_BOUNCE);
     io->dsync = false;
     if (op->opcode == FERRY_WRITE && ft->settings.durability != FILE_DURABILITY_NONE) {
-        io->dsync = !op->needs_sync && !ft->no_dsync && piece->way != FERRY_FILE_FOREIGN;
+        io->dsync = !op->needs_sync && !ft->no_dsync &&
+                    (backend->ops->traits & FERRY_FILE_ANY_ALIGNMENT) == 0;
         if (!io->dsync) {
             op->needs_sync = true;
             extent->dirty = true;

@@ -33,10 +33,13 @@ static void destroy(struct file_transport *ft)
     ferry_pool_fini(&ft->ops);
     free(ft->pieces);
     free(ft->bounces);
+    free(ft->buffers);
     if (ft->bounce_memory != NULL)
         munmap(ft->bounce_memory, ft->bounce_bytes);
     pthread_mutex_destroy(&ft->start_mutex);
     pthread_mutex_destroy(&ft->revoke_mutex);
+    pthread_mutex_destroy(&ft->buffers_mutex);
+    pthread_cond_destroy(&ft->buffers_told);
     free(ft);
 }
 
@@ -86,6 +89,8 @@ static struct file_transport *new_transport(const struct ferry_transport_env *en
     ft->base.env = env;
     pthread_mutex_init(&ft->start_mutex, NULL);
     pthread_mutex_init(&ft->revoke_mutex, NULL);
+    pthread_mutex_init(&ft->buffers_mutex, NULL);
+    pthread_cond_init(&ft->buffers_told, NULL);
     ferry_list_init(&ft->all);
     ferry_list_init(&ft->active);
     ferry_list_init(&ft->starved);
@@ -294,6 +299,8 @@ const struct ferry_transport_ops ferry_file_ops = {
     .open = file_open,
     .quiesce = file_quiesce,
     .close = file_close,
+    .add_buffer = ferry_file_add_buffer,
+    .remove_buffer = ferry_file_remove_buffer,
     .target_open = file_target_open,
     .files_open = file_files_open,
     .target_close = file_target_close,
