@@ -104,7 +104,7 @@ void ferry_hp_ref_leave(struct hp_ref *ref)
     if (FERRY_UNLIKELY(atomic_load(&flow->returned) != 0) && !atomic_load(&flow->stopped) &&
         atomic_compare_exchange_strong(&ref->state, &idle, HP_REF_QUEUED)) {
         atomic_fetch_add(&flow->refs_live, 1);
-        ferry_list_push_back(&lane->bulk_queue, &ref->link);
+        ferry_hp_queue_push(lane, ref);
         ferry_hp_lane_mark_dirty(lane);
         return;
     }
@@ -168,6 +168,7 @@ void ferry_hp_flow_drop(struct hp_flow *flow)
     xfer->unapplied = xfer->opcode == FERRY_READ ||
                       (atomic_load_explicit(&flow->chunks_done, memory_order_relaxed) == 0 &&
                        !atomic_load_explicit(&flow->torn, memory_order_relaxed));
+    ferry_hp_isolation_end(((struct hp_target *)(void *)xfer->target)->peer, flow);
     ferry_pool_release(&transport->flows, flow);
     /* Admission first: a waiter that submits again at once must find the room it just freed. */
     ferry_hp_admission_give(&transport->admission, 1, length);

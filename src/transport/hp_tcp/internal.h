@@ -55,6 +55,7 @@ struct hp_worker;
 #define HP_RETURNS_MAX 16384u
 /* Features of ferry's frames that this version offers and grants. */
 #define HP_FEATURES (FERRY_FEATURE_RESOLVE | FERRY_FEATURE_SCATTER)
+#define HP_QUEUES   6u
 #define HP_IOV_MAX  FERRY_IOV_MAX
 #define HP_REPLIES  64u /* answers queued on a session before it stops reading */
 
@@ -204,6 +205,13 @@ struct hp_rail {
     _Atomic bool asleep;    /* nobody uses the peer, so nobody probes; new work wakes it */
 };
 
+/* Which lanes small and large requests share (isolation.c); atomics are any thread's. */
+struct hp_isolation {
+    struct hp_lane *lane;      /* for small requests while large ones run; NULL: none to spare */
+    _Atomic uint32_t bulk;     /* large flows in flight */
+    _Atomic uint32_t warm_mib; /* of large requests, until the lane is theirs as well again */
+};
+
 /* One incarnation of a peer as published: where it listens and what it speaks. */
 struct hp_peer {
     struct ferry_list link; /* in transport->peers */
@@ -220,6 +228,7 @@ struct hp_peer {
     uint32_t rail_count;
     bool rails_differ;           /* v1: the number of rails on the two sides is not the same */
     _Atomic uint32_t rails_away; /* rails that work keeps away from */
+    struct hp_isolation isolation;
     _Atomic uint32_t next_lane;
     uint32_t lane_count;
     struct hp_lane *lanes;
@@ -302,6 +311,7 @@ struct hp_flow {
     uint64_t registration_id;
     uint64_t chunk_bytes;
     uint32_t chunk_count;
+    bool small;  /* with isolation: goes past large ones */
     bool singly; /* v1: chunk i is piece i of the list, a request of its own */
     bool dealt;  /* slicing: static. Ref i has chunk i; the first chunks share out what is left over
                   */
@@ -362,6 +372,15 @@ bool ferry_hp_ref_claim(struct hp_ref *ref, uint32_t *chunk_out, uint8_t *attemp
 void ferry_hp_flow_release(struct hp_flow *flow);
 /* plan.c: the job of a ref that travels, with those chained to it. */
 void ferry_hp_parcel_run(struct ferry_worker *worker, struct ferry_job *job);
+
+/* ---- isolation (isolation.c): small requests have a lane of their own beside large ones ---- */
+
+void ferry_hp_isolation_init(struct hp_peer *peer);
+/* The flow begins: how many of the peer's lanes are open to it, the first ones. */
+uint32_t ferry_hp_isolation_begin(struct hp_peer *peer, const struct hp_flow *flow);
+/* The lane for this flow, or NULL if it may go anywhere. */
+struct hp_lane *ferry_hp_isolation_lane(struct hp_peer *peer, const struct hp_flow *flow);
+void ferry_hp_isolation_end(struct hp_peer *peer, const struct hp_flow *flow);
 
 /* ---- rails (rails.c): their health, and what it means for lanes ---- */
 
@@ -518,9 +537,8 @@ struct hp_lane {
     enum hp_lane_state state;
     struct ferry_list worker_link;
     struct ferry_list dirty_link;
-    struct ferry_list small_queue; /* refs of flows with one small chunk: go first */
-    struct ferry_list bulk_queue;  /* refs of the others, in turn */
-    struct ferry_list held_queue;  /* WRITEs that overlap a range in doubt; back with a scan */
+    struct ferry_list queues[HP_QUEUES]; /* refs that wait, by rank (lane_queue.c) */
+    struct ferry_list held_queue; /* WRITEs that overlap a range in doubt; back with a scan */
     /* connection */
     struct ferry_io io;
     struct ferry_op rx;
@@ -538,7 +556,7 @@ struct hp_lane {
     bool latest_large;       /* the latest READ was too large for staging */
     bool rx_direct;          /* rx goes straight into an op's memory, or the sink */
     bool orphan_pending;     /* rx into ops[head] is being cancelled so that its owner can go */
-    uint32_t small_run;      /* small requests taken in a row while large ones waited */
+    uint32_t passed_over;    /* refs taken in a row while one of lower rank waited */
     uint32_t barren;         /* connections in a row that answered nothing */
     bool peer_closing;       /* GOODBYE was seen: send nothing more */
     bool reuse_after_close;  /* ops that are safe to repeat go on on the next connection */
@@ -610,10 +628,27 @@ void ferry_hp_lane_close(struct hp_lane *lane, enum ferry_status status, int32_t
 void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns);
 /* Earliest deadline of anything on the lane. */
 uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns);
+/* ---- what waits on a lane (lane_queue.c) ---- */
+
+void ferry_hp_queue_init(struct hp_lane *lane);
+void ferry_hp_queue_push(struct hp_lane *lane, struct hp_ref *ref);
+/* Who is next, still queued; NULL if nobody waits. Counts as taken. */
+struct hp_ref *ferry_hp_queue_next(struct hp_lane *lane);
+/* A chunk of the ref was taken, and there are more: others of its rank go before it. */
+void ferry_hp_queue_rotate(struct hp_lane *lane, struct hp_ref *ref);
+static inline bool ferry_hp_queue_busy(const struct hp_lane *lane)
+{
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++) {
+        if (!ferry_list_empty(&lane->queues[rank]))
+            return true;
+    }
+    return false;
+}
+
 static inline bool ferry_hp_lane_has_work(const struct hp_lane *lane)
 {
-    return lane->head != lane->tail || !ferry_list_empty(&lane->small_queue) ||
-           !ferry_list_empty(&lane->bulk_queue) || !ferry_list_empty(&lane->held_queue);
+    return lane->head != lane->tail || !ferry_list_empty(&lane->held_queue) ||
+           ferry_hp_queue_busy(lane);
 }
 static inline struct hp_op *ferry_hp_lane_op(struct hp_lane *lane, uint32_t index)
 {

@@ -55,7 +55,6 @@ void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
     struct hp_flow *flow = ref->flow;
     struct hp_worker *worker = lane->worker;
     uint64_t deadline_ns = flow->xfer->deadline_ns;
-    bool small = flow->chunk_count == 1 && flow->xfer->length <= HP_COPY_MAX;
 
     if (ferry_list_empty(&lane->worker_link))
         ferry_list_push_back(&worker->lanes, &lane->worker_link);
@@ -64,7 +63,7 @@ void ferry_hp_lane_enqueue(struct hp_lane *lane, struct hp_ref *ref)
         ferry_hp_flow_release(flow);
     }
     atomic_store(&ref->state, HP_REF_QUEUED);
-    ferry_list_push_back(small ? &lane->small_queue : &lane->bulk_queue, &ref->link);
+    ferry_hp_queue_push(lane, ref);
     if (deadline_ns < FERRY_NO_DEADLINE &&
         (!ferry_timer_armed(&worker->deadline_timer) ||
          worker->deadline_timer.deadline_ns > deadline_ns) &&
@@ -98,6 +97,13 @@ static void fail_queue(struct ferry_list *queue, enum ferry_status status, int32
         ferry_hp_ref_give_up(FERRY_CONTAINER_OF(queue->next, struct hp_ref, link), status, native,
                              where);
     }
+}
+
+static void fail_queues(struct hp_lane *lane, enum ferry_status status, int32_t native,
+                        const char *where)
+{
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        fail_queue(&lane->queues[rank], status, native, where);
 }
 
 /* ---- ops ---- */
@@ -300,8 +306,7 @@ static void lane_closed(struct hp_lane *lane)
         lane->reuse_after_close = false;
         lane->keep_queue = false;
         lane->ask_again = false;
-        fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
-        fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+        fail_queues(lane, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
     }
     if (lane->barren >= BARREN_MAX) {
         /* It connects and never answers: that is no way to the peer. */
@@ -317,8 +322,7 @@ static void lane_closed(struct hp_lane *lane)
         ferry_hp_rail_event(lane, FERRY_RAIL_FAILED, lane->close_where);
     settle_ops(lane);
     if (!lane->keep_queue) {
-        fail_queue(&lane->small_queue, lane->close_status, lane->close_native, lane->close_where);
-        fail_queue(&lane->bulk_queue, lane->close_status, lane->close_native, lane->close_where);
+        fail_queues(lane, lane->close_status, lane->close_native, lane->close_where);
     }
     lane->stage_begin = 0;
     lane->stage_end = 0;
@@ -400,8 +404,7 @@ static void pump_idle(struct hp_lane *lane)
     bool avoided = ferry_hp_lane_avoided(lane);
 
     if (atomic_load(&lane->peer->transport->closing)) {
-        fail_queue(&lane->small_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
-        fail_queue(&lane->bulk_queue, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
+        fail_queues(lane, FERRY_ERR_CLOSING, 0, "hp_tcp: the engine is closing");
     } else if (avoided) {
         ferry_hp_lane_strand(lane);
     }
@@ -624,7 +627,6 @@ void ferry_hp_lane_init(struct hp_lane *lane, struct hp_peer *peer, uint32_t ind
     lane->retire_job.run = run_retire;
     ferry_list_init(&lane->worker_link);
     ferry_list_init(&lane->dirty_link);
-    ferry_list_init(&lane->small_queue);
-    ferry_list_init(&lane->bulk_queue);
+    ferry_hp_queue_init(lane);
     ferry_list_init(&lane->held_queue);
 }

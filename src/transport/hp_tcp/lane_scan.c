@@ -181,8 +181,8 @@ void ferry_hp_lane_scan(struct hp_lane *lane, uint64_t now_ns)
 
     ferry_hp_lane_poll_lookup(lane);
     ferry_hp_lane_unhold(lane);
-    scan_queue(lane, &lane->small_queue, now_ns);
-    scan_queue(lane, &lane->bulk_queue, now_ns);
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        scan_queue(lane, &lane->queues[rank], now_ns);
     i = lane->head;
     while (i != lane->tail) {
         if (!scan_op(lane, i, now_ns))
@@ -208,9 +208,10 @@ static uint64_t queue_deadline(const struct ferry_list *queue)
 
 uint64_t ferry_hp_lane_next_deadline(const struct hp_lane *lane, uint64_t now_ns)
 {
-    uint64_t deadline = earlier(queue_deadline(&lane->small_queue),
-                                queue_deadline(&lane->bulk_queue));
+    uint64_t deadline = FERRY_NO_DEADLINE;
 
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        deadline = earlier(deadline, queue_deadline(&lane->queues[rank]));
     deadline = earlier(deadline, queue_deadline(&lane->held_queue));
     for (uint32_t i = lane->head; i != lane->tail; i++) {
         const struct hp_op *op = &lane->ops[i & lane->op_mask];

@@ -10,9 +10,6 @@
 /* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
 #define SEND_BYTES_MAX (4u << 20)
 
-/* Small requests that may pass a waiting large one in a row. */
-#define SMALL_RUN_MAX 32u
-
 /* Where a request without a list begins at the peer, and by which registration. */
 static struct ferry_scatter remote_of(const struct hp_op *op, uint32_t *count_out)
 {
@@ -139,20 +136,6 @@ static void push_op(struct hp_lane *lane, struct hp_flow *flow, uint32_t chunk, 
         lane->write_outstanding = true;
 }
 
-/* Small ones first, but not for ever: a large flow gets a chunk in after so many of them. */
-static struct hp_ref *next_ref(struct hp_lane *lane)
-{
-    struct ferry_list *queue = &lane->small_queue;
-
-    if (ferry_list_empty(queue) ||
-        (lane->small_run >= SMALL_RUN_MAX && !ferry_list_empty(&lane->bulk_queue)))
-        queue = &lane->bulk_queue;
-    if (ferry_list_empty(queue))
-        return NULL;
-    lane->small_run = queue == &lane->small_queue ? lane->small_run + 1 : 0;
-    return FERRY_CONTAINER_OF(queue->next, struct hp_ref, link);
-}
-
 static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
 {
     /* What is posted ends as what really happens. */
@@ -216,7 +199,7 @@ void ferry_hp_lane_unhold(struct hp_lane *lane)
     struct ferry_list *link;
 
     while ((link = ferry_list_pop_front(&lane->held_queue)) != NULL)
-        ferry_list_push_back(&lane->bulk_queue, link);
+        ferry_hp_queue_push(lane, FERRY_CONTAINER_OF(link, struct hp_ref, link));
 }
 
 /* The same for a WRITE that waits in the window, after a connection that ended before it left. */
@@ -242,7 +225,7 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
 {
     struct hp_ref *ref;
 
-    while (has_room(lane) && (ref = next_ref(lane)) != NULL) {
+    while (has_room(lane) && (ref = ferry_hp_queue_next(lane)) != NULL) {
         struct hp_flow *flow = ref->flow;
         uint32_t chunk;
         uint8_t attempts;
@@ -260,9 +243,7 @@ void ferry_hp_lane_fill(struct hp_lane *lane)
             ferry_hp_ref_leave(ref);
             continue;
         }
-        /* Flows of one queue take turns, chunk by chunk. */
-        ferry_list_remove(&ref->link);
-        ferry_list_push_back(&lane->bulk_queue, &ref->link);
+        ferry_hp_queue_rotate(lane, ref);
     }
 }
 
@@ -283,8 +264,8 @@ static void prune_queue(struct hp_lane *lane, struct ferry_list *queue)
 void ferry_hp_lane_prune(struct hp_lane *lane)
 {
     prune_queue(lane, &lane->held_queue);
-    prune_queue(lane, &lane->small_queue);
-    prune_queue(lane, &lane->bulk_queue);
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        prune_queue(lane, &lane->queues[rank]);
 }
 
 /* The payload of a WRITE from byte @skip on. Returns the pieces used; *bytes_out what they hold. */

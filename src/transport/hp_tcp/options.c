@@ -196,6 +196,18 @@ static const struct ferry_option options[] = {
      .min = 1,
      .max = 8,
      .help = "lanes that share one large request; auto is one per worker"},
+    {.name = "isolation",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "small requests pass large ones, and have a lane of their own beside them; false: "
+             "every lane takes its requests in the order of their submission"},
+    {.name = "small_request_bytes",
+     .type = FERRY_OPTION_SIZE,
+     .default_value = "16KiB",
+     .min = 0,
+     .max = 1048576,
+     .unit = "bytes",
+     .help = "with isolation: requests up to this count as small"},
     {.name = "chunk_size",
      .type = FERRY_OPTION_PLACEHOLDER,
      .help = "of earlier versions of the reference, without meaning here"},
@@ -383,6 +395,8 @@ static void read_limits(const struct ferry_config *config, struct ferry_hp_setti
     s->lanes_per_task = (uint32_t)ferry_config_u64(config, KEY("lanes_per_task"));
     if (s->lanes_per_task == 0)
         s->lanes_per_task = s->worker_count < 8 ? s->worker_count : 8;
+    s->isolation = ferry_config_bool(config, KEY("isolation"));
+    s->small_request_bytes = ferry_config_u64(config, KEY("small_request_bytes"));
     if (s->lanes_per_task > s->connections_per_peer)
         s->lanes_per_task = s->connections_per_peer;
 }

@@ -54,6 +54,8 @@ struct ferry_hp_settings {
     uint64_t window_bytes; /* payload in flight on one lane */
     uint64_t chunk_bytes;
     uint32_t lanes_per_task;
+    bool isolation;
+    uint64_t small_request_bytes;
     enum ferry_reactor_kind reactor;
     enum ferry_wait_mode wait;
     uint32_t spin_us;

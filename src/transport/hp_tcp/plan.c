@@ -183,6 +183,8 @@ static void prepare(struct hp_flow *flow, struct hp_transport *transport, struct
         cut_list(flow, target->peer);
     else
         cut(flow, target->peer);
+    flow->small = transport->settings.isolation && flow->chunk_count == 1 &&
+                  xfer->length <= transport->settings.small_request_bytes;
     if (target->peer->rails_differ)
         refuse(flow, FERRY_ERR_STALE_KEY,
                "hp_tcp: a v1 peer must have as many endpoints as this engine has rail_addresses");
@@ -250,38 +252,59 @@ static uint32_t deal(struct hp_peer *peer, uint32_t sequence, uint32_t count,
     return count;
 }
 
+/* What a choice of lanes has used so far, as bits. */
+struct choice {
+    uint64_t lanes;
+    uint64_t rails;
+    uint64_t workers;
+};
+
+/* Which rules a look around the ring of lanes keeps to; the first look keeps to both. */
+enum { NEW_RAIL = 1, NEW_WORKER = 2 };
+
+/* Of more than 64 workers two may share a bit; then one is passed by for another. */
+static uint64_t worker_bit(const struct hp_lane *lane)
+{
+    return UINT64_C(1) << lane->worker->index % 64;
+}
+
+static bool fits(const struct hp_lane *lane, const struct choice *used, unsigned rules)
+{
+    if ((used->lanes & UINT64_C(1) << lane->index) != 0 || ferry_hp_lane_avoided(lane))
+        return false;
+    if ((rules & NEW_RAIL) != 0 && (used->rails & UINT64_C(1) << lane->rail->index) != 0)
+        return false;
+    return (rules & NEW_WORKER) == 0 || (used->workers & worker_bit(lane)) == 0;
+}
+
 /*
- * Lanes next to each other belong to different workers, and to different rails; where the lanes
- * are no multiple of the rails, a second look around the ring keeps a rail from being left out.
+ * Lanes for a flow among the first @open ones: of different rails as long as there are any, then
+ * of different workers, so that a request uses more than one wire and more than one core.
  */
-static uint32_t spread(struct hp_peer *peer, uint32_t first, uint32_t want,
+static uint32_t spread(struct hp_peer *peer, uint32_t open, uint32_t first, uint32_t want,
                        struct hp_lane *lanes_out[HP_FLOW_REFS_MAX])
 {
-    uint64_t rails = 0;
-    uint64_t taken = 0;
+    static const unsigned looks[] = {NEW_RAIL | NEW_WORKER, NEW_RAIL, NEW_WORKER, 0};
+    struct choice used = {0};
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < peer->lane_count && count < want && peer->rail_count > 1; i++) {
-        uint32_t index = (first + i) % peer->lane_count;
-        uint64_t rail = UINT64_C(1) << peer->lanes[index].rail->index;
+    for (uint32_t look = want > 1 ? 0 : 3; look < FERRY_ARRAY_LEN(looks) && count < want; look++) {
+        for (uint32_t i = 0; i < open && count < want; i++) {
+            struct hp_lane *lane = &peer->lanes[(first + i) % open];
 
-        if ((rails & rail) != 0 || ferry_hp_lane_avoided(&peer->lanes[index]))
-            continue;
-        rails |= rail;
-        taken |= UINT64_C(1) << index;
-        lanes_out[count++] = &peer->lanes[index];
-    }
-    for (uint32_t i = 0; i < peer->lane_count && count < want; i++) {
-        uint32_t index = (first + i) % peer->lane_count;
-
-        if ((taken & UINT64_C(1) << index) == 0 && !ferry_hp_lane_avoided(&peer->lanes[index]))
-            lanes_out[count++] = &peer->lanes[index];
+            if (!fits(lane, &used, looks[look]))
+                continue;
+            used.lanes |= UINT64_C(1) << lane->index;
+            used.rails |= UINT64_C(1) << lane->rail->index;
+            used.workers |= worker_bit(lane);
+            lanes_out[count++] = lane;
+        }
     }
     return count;
 }
 
 /* How many lanes share the flow: at least one a rail, if there are chunks for all of them. */
-static uint32_t share(const struct hp_flow *flow, const struct hp_peer *peer)
+static uint32_t share(const struct hp_flow *flow, const struct hp_peer *peer, uint32_t open)
 {
     uint32_t lanes = flow->transport->settings.lanes_per_task;
 
@@ -289,8 +312,8 @@ static uint32_t share(const struct hp_flow *flow, const struct hp_peer *peer)
         lanes = peer->rail_count;
     if (lanes > flow->chunk_count)
         lanes = flow->chunk_count;
-    if (lanes > peer->lane_count)
-        lanes = peer->lane_count;
+    if (lanes > open)
+        lanes = open;
     if (lanes > HP_FLOW_REFS_MAX)
         lanes = HP_FLOW_REFS_MAX;
     return atomic_load_explicit(&flow->stopped, memory_order_relaxed) ? 1 : lanes;
@@ -301,12 +324,20 @@ static void assign(struct parcels *parcels, struct hp_flow *flow)
 {
     struct hp_peer *peer = ((struct hp_target *)(void *)flow->xfer->target)->peer;
     struct hp_lane *lanes[HP_FLOW_REFS_MAX];
-    uint32_t want = share(flow, peer);
+    uint32_t open = ferry_hp_isolation_begin(peer, flow);
+    struct hp_lane *own = ferry_hp_isolation_lane(peer, flow);
+    uint32_t want = share(flow, peer, open);
     bool dealt = flow->dealt && want == flow->chunk_count;
     uint32_t first = atomic_fetch_add_explicit(&peer->next_lane, dealt ? 1 : want,
                                                memory_order_relaxed);
-    uint32_t count = dealt ? deal(peer, first, want, lanes) : spread(peer, first, want, lanes);
+    uint32_t count = 0;
 
+    if (own != NULL)
+        lanes[count++] = own;
+    else if (dealt)
+        count = deal(peer, first, want, lanes);
+    else
+        count = spread(peer, open, first, want, lanes);
     if (count == 0)
         /* The rails have changed while they were looked at. */
         lanes[count++] = &peer->lanes[first % peer->lane_count];

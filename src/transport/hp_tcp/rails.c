@@ -209,8 +209,8 @@ void ferry_hp_lane_strand(struct hp_lane *lane)
     if (lane->state == HP_LANE_IDLE)
         strand_window(lane);
     ferry_hp_lane_unhold(lane);
-    strand_queue(lane, &lane->small_queue);
-    strand_queue(lane, &lane->bulk_queue);
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        strand_queue(lane, &lane->queues[rank]);
 }
 
 static void unpark_queue(struct hp_lane *lane, struct ferry_list *queue)
@@ -230,8 +230,8 @@ void ferry_hp_lane_unpark(struct hp_lane *lane)
 {
     if (FERRY_LIKELY(lane->parked == 0))
         return;
-    unpark_queue(lane, &lane->small_queue);
-    unpark_queue(lane, &lane->bulk_queue);
+    for (uint32_t rank = 0; rank < HP_QUEUES; rank++)
+        unpark_queue(lane, &lane->queues[rank]);
     FERRY_DASSERT(lane->parked == 0);
 }
 

@@ -149,6 +149,7 @@ static enum ferry_status peer_create(struct hp_transport *transport, const char 
         return ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for the lanes of a peer");
     }
     atomic_store(&peer->lanes_alive, peer->lane_count);
+    ferry_hp_isolation_init(peer);
     *peer_out = peer;
     return FERRY_OK;
 }
