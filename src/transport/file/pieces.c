@@ -294,6 +294,11 @@ static void handle_error(struct file_transport *ft, struct file_piece *piece, in
     }
 }
 
+static bool is_foreign(const struct file_piece *piece)
+{
+    return piece->way == FERRY_FILE_FOREIGN || piece->way == FERRY_FILE_COMPAT;
+}
+
 void ferry_file_piece_done(struct file_transport *ft, struct file_piece *piece, int64_t result)
 {
     uint64_t got = (uint64_t)result;
@@ -313,7 +318,11 @@ void ferry_file_piece_done(struct file_transport *ft, struct file_piece *piece, 
     file_count(&ft->counters.ways[piece->way].bytes, got);
     piece->at += got;
     piece->tries = 0;
-    if (piece->at == piece->end) {
+    if (got < piece->part && is_foreign(piece)) {
+        /* Whether the file ends there, only the system itself says. */
+        file_count(&ft->counters.short_io, 1);
+        ferry_file_piece_retry(ft, piece, FILE_BACKEND_GDS);
+    } else if (piece->at == piece->end) {
         free_piece(ft, piece);
     } else if (got == 0) {
         fail_short(ft, piece);

@@ -22,6 +22,7 @@
 #define ENTRIES_MAX 1024
 #define EVENTS_MAX  (ENTRIES_MAX * 4)
 #define RANGES_MAX  256
+#define FIRST       1 /* marks the event that tells the end of its entry */
 
 struct script {
     long version, max_direct_kib, batch_cap, driver_err, register_err, buf_err, delay_ms, poll_one,
@@ -464,6 +465,7 @@ static void end_entry(struct batch *batch, unsigned index, int64_t got)
         push_event(batch, NULL, FERRY_CUFILE_COMPLETE, 4096);
     }
     push_event(batch, io->cookie, status, ret);
+    batch->events[batch->event_count - 1].padding = FIRST;
     if (script.duplicate != 0)
         push_event(batch, io->cookie, status, ret);
     if (script.late != 0)
@@ -599,7 +601,7 @@ EXPORT struct ferry_cufile_error cuFileBatchIOSubmit(void *handle, unsigned coun
     counts.entries += count;
     if (flags != 0)
         violate("a submit with flags");
-    if (batch->told < batch->count || batch->event_count > 0)
+    if (batch->told < batch->count)
         violate("a second submit before the first one's events were taken");
     err = check_entries(batch, count, ios);
     if (batch->joinable) {
@@ -670,7 +672,10 @@ EXPORT struct ferry_cufile_error cuFileBatchIOGetStatus(void *handle, unsigned m
         count = 0;
     if (count > 1 && script.poll_one != 0)
         count = 1;
-    batch->told += count;
+    for (unsigned i = 0; i < count; i++) {
+        batch->told += batch->events[i].padding == FIRST;
+        batch->events[i].padding = 0;
+    }
     memcpy(events, batch->events, count * sizeof(*events));
     memmove(batch->events, batch->events + count, (batch->event_count - count) * sizeof(*events));
     batch->event_count -= count;
