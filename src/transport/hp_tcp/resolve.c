@@ -187,9 +187,10 @@ void ferry_hp_question_ask(struct hp_lane *lane)
             ferry_resolve_put(list, count++, op->request_id);
     }
     if (count == 0) {
-        /* They have ended meanwhile: there is nothing to ask. */
+        /* They have ended meanwhile: there is nothing to ask, and the rest may go. */
         question->session_id = 0;
         ferry_hp_lane_established(lane);
+        ferry_hp_lane_mark_dirty(lane);
         return;
     }
     frame.request_id = atomic_fetch_add_explicit(&lane->peer->transport->next_request_id, 1,
@@ -302,7 +303,10 @@ static bool settle(struct hp_lane *lane, const struct ferry_frame *frame, const 
 
 void ferry_hp_question_answer(struct hp_lane *lane, const struct ferry_frame *frame)
 {
-    bool moved = settle(
+    bool moved;
+
+    lane->close_native = frame->status;
+    moved = settle(
         lane, frame,
         frame->status == FERRY_FRAME_OK ? NULL : LOST "the peer knows nothing of that connection");
 
