@@ -87,7 +87,7 @@ static void look_at_flows(struct waits *waits, const struct hp_peer *peer,
         const struct hp_target *target;
 
         if (task->state != MODEL_TASK_RUNNING || task->from != node ||
-            task->xfer.opcode != FERRY_WRITE || flow == range->flow)
+            task->xfer.opcode != FERRY_WRITE || flow == NULL || flow == range->flow)
             continue;
         target = (const struct hp_target *)(const void *)task->xfer.target;
         if (memcmp(target->peer->incarnation, peer->incarnation, FERRY_INCARNATION_SIZE) != 0 ||

@@ -153,7 +153,8 @@ static bool may_begin_anew(const struct model_task *task, uint32_t i)
 {
     const unsigned char *shadow = task->to->shadow + task->remote;
 
-    if (task->model->profile.v1 || task->model->profile.calm)
+    /* In a calm schedule only memory that is taken back ends a connection. */
+    if (task->model->profile.v1 || !task->model->disturbed)
         return false;
     for (uint32_t k = chunk_begin(task, i); k < chunk_end(task, i); k++) {
         if (task->landed[k] == 0 && shadow[k] != pattern_byte(task->seed, task->local + k))

@@ -252,6 +252,7 @@ static void prepare(struct model_task *task)
     task->landed_count = 0;
     task->chunk_bytes = task->length;
     task->chunk_count = 1;
+    task->xfer.transport_data = NULL; /* until it is submitted */
     memset(task->landed, 0, task->length);
     atomic_store(&task->xfer.cancel_asked, false);
     task->xfer.priority = (enum ferry_priority)model_below(model, 3);
