@@ -266,3 +266,26 @@ def test_a_write_is_not_sent_to_the_next_life_of_a_peer(ferry, start, processes,
     address, _, registration = second.registration()
     with v1.Client(*second.data_endpoint()) as reader:
         assert reader.read(registration, address, 4096) == bytes(4096)
+
+
+@pytest.mark.parametrize("reactor", ["uring", "epoll"])
+def test_a_benchmark_sees_no_error_while_answers_are_lost(ferry, target, relay, reactor):
+    """Answers are lost again and again under a load that checks every byte."""
+    scissors = Scissors({WRITE_REPLY: 0})
+    peer = relay(target, scissors.filter)
+    stop = threading.Event()
+
+    def cut_now_and_then():
+        while not stop.wait(0.05):
+            with scissors.lock:
+                scissors.cut[WRITE_REPLY] = 1
+    cutter = threading.Thread(target=cut_now_and_then)
+    cutter.start()
+    try:
+        got = harness.bench(ferry, "--target", peer.name, "--transport", "hp_tcp", "--op", "write", "--check",
+                            "--block", "64KiB", "--batch", 4, "--duration", 1.5, "--set", "reactor=" + reactor)
+    finally:
+        stop.set()
+        cutter.join()
+    assert got[0]["errors"] == 0 and got[0]["verified_bytes"] > 0
+    assert scissors.count(RESOLVE_REPLY) > 0, scissors.seen
