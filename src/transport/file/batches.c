@@ -559,7 +559,8 @@ enum ferry_status ferry_file_backends_open(struct file_transport *ft)
 void ferry_file_backends_close(struct file_transport *ft)
 {
     ferry_file_buffers_serve(ft, NULL);
-    for (int kind = 0; kind < FILE_BACKEND_COUNT; kind++) {
+    /* Last first: threads of the pool wake the dispatcher through the ring. */
+    for (int kind = FILE_BACKEND_COUNT - 1; kind >= 0; kind--) {
         struct file_backend_slot *slot = &ft->slots[kind];
 
         for (uint32_t i = 0; i < slot->batch_count; i++) {

@@ -248,7 +248,6 @@ static void *dispatch(void *arg)
         if (ferry_list_empty(&ft->active) || ferry_list_empty(&ft->free_pieces))
             sleep_a_while(ft);
     }
-    ferry_file_backends_close(ft);
     atomic_store(&ft->idle, 1);
     ferry_futex_wake(&ft->idle, 1);
     return NULL;
@@ -298,6 +297,8 @@ bool ferry_file_stop(struct file_transport *ft)
         }
     }
     pthread_join(ft->thread, NULL);
+    /* A helper whose job is finished may still be on its way out of the wake-up. */
     ferry_offload_close(ft->helpers);
+    ferry_file_backends_close(ft);
     return true;
 }

@@ -388,6 +388,7 @@ void ferry_file_pieces_drop(struct file_transport *ft, struct file_op *op);
 
 /* ---- batches.c; the dispatcher's thread only ---- */
 enum ferry_status ferry_file_backends_open(struct file_transport *ft);
+/* Given: the dispatcher and the helpers are gone. */
 void ferry_file_backends_close(struct file_transport *ft);
 /* A batch with room, or NULL: none is free now. */
 struct file_batch *ferry_file_batch_room(struct file_transport *ft, enum file_backend_kind kind);
