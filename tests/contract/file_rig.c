@@ -50,19 +50,14 @@ static void configure(struct ferry_config *config, const char *const *settings)
         assert_ok(ferry_config_set(config, settings[i], settings[i + 1], FERRY_ORIGIN_API));
 }
 
-void file_rig_open_in(struct file_rig *rig, const struct file_kind *kind,
-                      const char *const *settings, const char *folder)
+static void open_engine(struct file_rig *rig, const char *const *settings)
 {
     struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
     struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
-    struct ferry_engine_seams seams = {0};
+    struct ferry_engine_seams seams = {.store = &rig->store->base};
+    const struct file_kind *kind = rig->kind;
     struct ferry_config *config = NULL;
 
-    memset(rig, 0, sizeof(*rig));
-    rig->kind = kind;
-    snprintf(rig->folder, sizeof(rig->folder), "%s", folder);
-    rig->store = test_store_open();
-    seams.store = &rig->store->base;
     assert_ok(ferry_config_create(&config));
     assert_ok(ferry_config_set(config, "transports.gds.enable", kind->cufile ? "true" : "false",
                                FERRY_ORIGIN_API));
@@ -75,12 +70,29 @@ void file_rig_open_in(struct file_rig *rig, const struct file_kind *kind,
     options.segment_name = "file-test";
     assert_ok(ferry_engine_open_with(&options, &seams, &rig->engine));
     ferry_config_destroy(config);
-    assert_true(fenced_alloc(&rig->local, FILE_LOCAL, 0));
     range.addr = rig->local.data;
     range.length = FILE_LOCAL;
     range.permission = FERRY_PERMISSION_LOCAL;
     assert_ok(ferry_memory_register(rig->engine, &range, 1));
     assert_ok(ferry_batch_create(rig->engine, FILE_BATCH, &rig->batch));
+}
+
+void file_rig_again(struct file_rig *rig, const char *const *settings)
+{
+    open_engine(rig, settings);
+    assert_ok(
+        ferry_segment_open(rig->engine, "nvmeof/files", test_deadline_ms(10000), &rig->segment));
+}
+
+void file_rig_open_in(struct file_rig *rig, const struct file_kind *kind,
+                      const char *const *settings, const char *folder)
+{
+    memset(rig, 0, sizeof(*rig));
+    rig->kind = kind;
+    snprintf(rig->folder, sizeof(rig->folder), "%s", folder);
+    rig->store = test_store_open();
+    assert_true(fenced_alloc(&rig->local, FILE_LOCAL, 0));
+    open_engine(rig, settings);
 }
 
 void file_rig_open(struct file_rig *rig, const struct file_kind *kind, const char *const *settings)
@@ -304,27 +316,43 @@ static struct json_object *file_of(struct json_object *root)
     return NULL;
 }
 
-uint64_t file_report(const struct file_rig *rig, const char *key)
+/* What the report has under a path of names; the caller gives @root_out back. */
+static struct json_object *look_up(const struct file_rig *rig, const char *key,
+                                   struct json_object **root_out)
 {
     char path[128];
     char *rest = NULL;
     char *json = NULL;
-    struct json_object *root;
     struct json_object *at;
-    uint64_t value;
 
     assert_ok(ferry_engine_report(rig->engine, FERRY_REPORT_TRANSPORTS, &json));
-    root = json_tokener_parse(json);
+    *root_out = json_tokener_parse(json);
     ferry_text_free(json);
-    assert_non_null(root);
-    at = file_of(root);
+    assert_non_null(*root_out);
+    at = file_of(*root_out);
     snprintf(path, sizeof(path), "%s", key);
     for (char *word = strtok_r(path, ".", &rest); word != NULL && at != NULL;
          word = strtok_r(NULL, ".", &rest))
         at = json_object_object_get(at, word);
     if (at == NULL)
         fail_msg("the report has no %s", key);
-    value = json_object_get_uint64(at);
+    return at;
+}
+
+uint64_t file_report(const struct file_rig *rig, const char *key)
+{
+    struct json_object *root;
+    uint64_t value = json_object_get_uint64(look_up(rig, key, &root));
+
+    json_object_put(root);
+    return value;
+}
+
+bool file_report_flag(const struct file_rig *rig, const char *key)
+{
+    struct json_object *root;
+    bool value = json_object_get_boolean(look_up(rig, key, &root));
+
     json_object_put(root);
     return value;
 }

@@ -55,6 +55,9 @@ void file_rig_close(struct file_rig *rig);
 void file_rig_open_in(struct file_rig *rig, const struct file_kind *kind,
                       const char *const *settings, const char *folder);
 
+/* A new engine on what is there, after the first was closed; the segment is opened again. */
+void file_rig_again(struct file_rig *rig, const char *const *settings);
+
 /* "<folder>/<index>". */
 const char *file_path(const struct file_rig *rig, uint32_t index, char *buf /* [320] */);
 /* Files of these lengths with the pattern in them, described in the store and opened. */
@@ -81,5 +84,7 @@ enum ferry_status file_run(struct file_rig *rig, const struct ferry_request *req
 
 /* A number of the transport's report, such as "opens" or "paths.direct.bytes". */
 uint64_t file_report(const struct file_rig *rig, const char *key);
+/* The same for what is true or false. */
+bool file_report_flag(const struct file_rig *rig, const char *key);
 
 #endif

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "contract/file_child.h"
 #include "contract/file_rig.h"
 #include "contract/file_table.h"
 #include "fakes/cufile/double.h"
@@ -445,11 +445,12 @@ static void test_cufile_batch_is_freed_once_and_by_its_owner(void **state)
 }
 
 /* In a child: the driver does not open, and nothing of the library is called any more. */
-static int child_without_driver(void)
+static void child_without_driver(void **state)
 {
     struct ferry_request request;
     struct file_rig rig;
 
+    (void)state;
     open_rig(&rig, "driver_err=5033", NULL);
     expect_transfers(&rig, 2);
     request = file_request(&rig, FERRY_READ, 0, 0, 4096);
@@ -463,78 +464,71 @@ static int child_without_driver(void)
     expect_transfers(&rig, 2);
     script("");
     file_rig_close(&rig);
-    return 0;
 }
 
-static int child_with_missing_symbol(void)
+static void child_with_missing_symbol(void **state)
 {
     const char *name = getenv("FERRY_TEST_CUFILE_NOREAD");
     struct file_rig rig;
 
+    (void)state;
     if (name == NULL)
-        return 0;
+        file_child_skip("the variable names no library");
     setenv("FERRY_TEST_CUFILE", name, 1);
     open_rig(&rig, "", NULL);
     expect_transfers(&rig, 2);
     assert_int_equal(file_report(&rig, "paths.gds_compatibility.bytes"), 0);
     file_rig_close(&rig);
-    return 0;
 }
 
-static int child_with_old_library(void)
+static void child_with_old_library(void **state)
 {
     const char *name = getenv("FERRY_TEST_CUFILE_NOVERSION");
     struct file_rig rig;
 
+    (void)state;
     if (name == NULL)
-        return 0;
+        file_child_skip("the variable names no library");
     setenv("FERRY_TEST_CUFILE", name, 1);
     open_rig(&rig, "", NULL);
     expect_transfers(&rig, 2);
     assert_int_equal(file_report(&rig, "paths.gds_compatibility.bytes"), 0);
     file_rig_close(&rig);
-    return 0;
 }
 
-static int child_without_library(void)
+static void child_without_library(void **state)
 {
     struct file_rig rig;
 
+    (void)state;
     setenv("FERRY_TEST_CUFILE", "/nowhere/libcufile.so.0", 1);
     open_rig(&rig, "", NULL);
     expect_transfers(&rig, 2);
     file_rig_close(&rig);
-    return 0;
-}
-
-/* The library's state is the process's: each in a process of its own. */
-static void in_child(int (*fn)(void))
-{
-    int status = 0;
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0)
-        _exit(fn());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void test_cufile_is_not_there_or_not_whole(void **state)
 {
     (void)state;
-    in_child(child_without_library);
-    in_child(child_with_missing_symbol);
-    in_child(child_with_old_library);
-    in_child(child_without_driver);
+    /* The library's state is the process's: each in a process of its own. */
+    file_child_run("gds", "without_library");
+    file_child_run("gds", "with_missing_symbol");
+    file_child_run("gds", "with_old_library");
+    file_child_run("gds", "without_driver");
     shows_fault(22, "no library, no driver, an old version: the engine opens and others serve");
 }
+
+static const struct file_child children[] = {
+    {"without_library", child_without_library},
+    {"with_missing_symbol", child_with_missing_symbol},
+    {"with_old_library", child_with_old_library},
+    {"without_driver", child_without_driver},
+    {NULL, NULL},
+};
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        /* First: children of fork must not find a driver that was opened. */
         cmocka_unit_test(test_cufile_is_not_there_or_not_whole),
         cmocka_unit_test(test_cufile_serves_files_when_all_is_well),
         cmocka_unit_test(test_cufile_limits_are_kept),
@@ -556,8 +550,6 @@ int main(int argc, char **argv)
     void *object = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     int failed;
 
-    (void)argc;
-    (void)argv;
     kind = file_find_kind("gds");
     if (object == NULL || kind == NULL) {
         printf("SKIP: FERRY_TEST_CUFILE names no library\n");
@@ -566,6 +558,9 @@ int main(int argc, char **argv)
     *(void **)&script = dlsym(object, FERRY_CUFILE_DOUBLE_SCRIPT);
     *(void **)&read_counts = dlsym(object, FERRY_CUFILE_DOUBLE_COUNTS);
     *(void **)&release_submit = dlsym(object, FERRY_CUFILE_DOUBLE_RELEASE);
+    failed = file_child_main(argc, argv, children);
+    if (failed >= 0)
+        return failed;
     failed = cmocka_run_group_tests_name("cufile", tests, NULL, NULL);
     file_table_print("cufile");
     return failed;

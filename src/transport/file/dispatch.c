@@ -236,6 +236,8 @@ static void *dispatch(void *arg)
 
     if (ferry_file_backends_open(ft) != FERRY_OK)
         ferry_error("file", "no way to read and write files: %s", ferry_last_error_text());
+    /* Pairs with the acquire of whoever reports. */
+    atomic_store_explicit(&ft->backends_known, true, memory_order_release);
     while (!nothing_left(ft)) {
         ft->now_ns = ferry_now_ns(ft->base.env->clock);
         take_ops(ft);

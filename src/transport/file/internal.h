@@ -317,6 +317,7 @@ struct file_transport {
     _Atomic bool stopping;
     _Atomic uint32_t outstanding; /* admitted; given back before the end is told */
     _Atomic uint32_t unfinished;  /* given back after it; futex */
+    _Atomic bool backends_known;  /* the slots are as they stay */
     _Atomic uint32_t idle;        /* futex: 1 once the thread has nothing left and stops */
     struct file_counters counters;
     /* one at a time, under the mutex */

@@ -36,12 +36,39 @@ static bool put_ways(struct json_object *object, struct file_counters *counters)
     return ferry_json_put(object, "paths", ways) && ok;
 }
 
+static const char *const backend_names[FILE_BACKEND_COUNT] = {
+    [FILE_BACKEND_GDS] = "gds",
+    [FILE_BACKEND_URING] = "io_uring",
+    [FILE_BACKEND_POOL] = "pool",
+};
+
+static bool put_backends(struct json_object *object, struct file_transport *ft)
+{
+    struct json_object *backends = json_object_new_object();
+    bool ok = backends != NULL;
+
+    /* Acquire pairs with the release in the dispatcher: what it found is constant from then on. */
+    for (int i = 0; ok && i < FILE_BACKEND_COUNT &&
+                    atomic_load_explicit(&ft->backends_known, memory_order_acquire);
+         i++) {
+        struct json_object *backend = json_object_new_object();
+
+        ok = backend != NULL &&
+             ferry_json_put_bool(backend, "usable", ft->slots[i].backend != NULL) &&
+             ferry_json_put_string(backend, "reason",
+                                   ft->slots[i].backend != NULL ? "" : ft->slots[i].reason);
+        ok = ferry_json_put(backends, backend_names[i], backend) && ok;
+    }
+    return ferry_json_put(object, "backends", backends) && ok;
+}
+
 void ferry_file_report(struct ferry_transport *transport, struct json_object *object)
 {
     struct file_transport *ft = file_transport_of(transport);
     struct file_counters *counters = &ft->counters;
-    bool ok = put_ways(object, counters);
+    bool ok = put_backends(object, ft);
 
+    ok = put_ways(object, counters) && ok;
     ok = ferry_json_put_u64(object, "outstanding", atomic_load(&ft->outstanding)) && ok;
     ok = put_counter(object, "tasks_ended", &counters->ended) && ok;
     ok = put_counter(object, "bytes_moved", &counters->bytes_moved) && ok;
