@@ -519,6 +519,44 @@ static void test_file_replaced_is_noticed_and_never_mixed(void **state)
     file_rig_close(&rig);
 }
 
+/* Without a store nobody can say that the other file is meant: only a refresh can. */
+static void test_file_by_name_is_the_file_that_was_opened(void **state)
+{
+    static const uint64_t lengths[] = {MIB, MIB};
+    static const char *const few[] = {"transports.file.open_files_max", "1", NULL};
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
+    struct ferry_request request[2];
+    struct file_rig rig;
+    char path[320];
+    char name[400];
+    char text[512];
+
+    (void)state;
+    file_rig_open(&rig, kind, few);
+    file_segment(&rig, lengths, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(name, sizeof(name), "file://%s", file_path(&rig, i, path));
+        request[i] = file_request(&rig, FERRY_READ, i * MIB, 0, MIB);
+        assert_ok(
+            ferry_segment_open(rig.engine, name, test_deadline_ms(5000), &request[i].segment));
+    }
+    assert_ok(file_run(&rig, &request[0], NULL, NULL));
+    assert_true(pattern_differs(rig.local.data, MIB, FILE_SEED, 0) == PATTERN_SAME);
+    file_path(&rig, 0, path);
+    snprintf(name, sizeof(name), "%s.old", path);
+    assert_int_equal(rename(path, name), 0);
+    file_fill(&rig, 0, 42);
+    /* The other one takes its descriptor. */
+    assert_ok(file_run(&rig, &request[1], NULL, NULL));
+    assert_status(file_run(&rig, &request[0], &task, text), FERRY_ERR_STALE_KEY);
+    assert_int_equal(task.bytes, 0);
+    assert_non_null(strstr(text, path));
+    assert_ok(ferry_segment_refresh(rig.engine, request[0].segment, test_deadline_ms(5000)));
+    assert_ok(file_run(&rig, &request[0], NULL, NULL));
+    assert_true(pattern_differs(rig.local.data, MIB, 42, 0) == PATTERN_SAME);
+    file_rig_close(&rig);
+}
+
 static void test_file_host_without_a_path_is_told_so(void **state)
 {
     static const uint64_t lengths[] = {MIB, MIB};
@@ -648,6 +686,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_file_truncated_under_us_is_an_error_with_what_was_there),
         cmocka_unit_test(test_file_deleted_while_open_works_until_it_is_opened_anew),
         cmocka_unit_test(test_file_replaced_is_noticed_and_never_mixed),
+        cmocka_unit_test(test_file_by_name_is_the_file_that_was_opened),
         cmocka_unit_test(test_file_host_without_a_path_is_told_so),
         cmocka_unit_test(test_file_more_files_than_descriptors),
         cmocka_unit_test(test_file_counts_what_went_which_way),
@@ -655,11 +694,13 @@ int main(int argc, char **argv)
     };
     int failed;
 
-    kind = argc == 2 ? file_find_kind(argv[1]) : NULL;
+    kind = argc >= 2 ? file_find_kind(argv[1]) : NULL;
     if (kind == NULL) {
-        fprintf(stderr, "usage: %s KIND, see file_rig.c\n", argv[0]);
+        fprintf(stderr, "usage: %s KIND [LIBCUFILE], see file_rig.c\n", argv[0]);
         return 2;
     }
+    if (argc == 3)
+        setenv("FERRY_TEST_CUFILE", argv[2], 1);
     file_skip_if_missing(kind);
     failed = cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
     file_table_print(argv[1]);

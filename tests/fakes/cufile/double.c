@@ -41,6 +41,7 @@ struct batch {
     unsigned told; /* entries that had their event */
     long polls;
     bool submitted, running, canceled, silenced, failed_once, destroyed;
+    bool failed; /* some call or entry: it must not be used again */
     pthread_t thread;
     bool joinable;
 };
@@ -466,6 +467,7 @@ static void end_entry(struct batch *batch, unsigned index, int64_t got)
         push_event(batch, (void *)(uintptr_t)0x123456789abc, FERRY_CUFILE_COMPLETE, 4096);
         push_event(batch, NULL, FERRY_CUFILE_COMPLETE, 4096);
     }
+    batch->failed = batch->failed || status != FERRY_CUFILE_COMPLETE || (int64_t)ret < 0;
     push_event(batch, io->cookie, status, ret);
     batch->events[batch->event_count - 1].padding = FIRST;
     if (script.duplicate != 0)
@@ -603,6 +605,8 @@ EXPORT struct ferry_cufile_error cuFileBatchIOSubmit(void *handle, unsigned coun
     counts.entries += count;
     if (flags != 0)
         violate("a submit with flags");
+    if (batch->failed)
+        violate("a batch is used again after an error");
     if (batch->told < batch->count)
         violate("a second submit before the first one's events were taken");
     err = check_entries(batch, count, ios);
@@ -641,6 +645,7 @@ static bool poll_fails(struct batch *batch)
         (script.full != 0 && batch->silenced)) {
         batch->failed_once = true;
         batch->silenced = true;
+        batch->failed = true;
         batch->event_count = 0;
         return true;
     }
