@@ -236,6 +236,12 @@ bool ferry_reactor_prepare_lend(struct ferry_reactor *reactor, bool lend);
 bool ferry_reactor_has_work(const struct ferry_reactor *reactor);
 bool ferry_reactor_needs_home(const struct ferry_reactor *reactor);
 
+/* For a driver that runs code outside turn(), perhaps long after the latest one. */
+static inline void ferry_reactor_read_clock(struct ferry_reactor *reactor)
+{
+    reactor->now_ns = ferry_now_ns(reactor->clock);
+}
+
 /* The time of the present turn; use this, not the clock, for timeouts on the data path. */
 static inline uint64_t ferry_reactor_now(const struct ferry_reactor *reactor)
 {

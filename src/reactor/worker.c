@@ -185,6 +185,8 @@ static uint32_t run_inbox(struct ferry_worker *worker)
 
     if (ferry_inbox_empty(&worker->inbox))
         return 0;
+    /* The latest turn may be long ago, and a job counts its deadlines from the reactor's time. */
+    ferry_reactor_read_clock(worker->reactor);
     for (struct ferry_inbox_node *node = ferry_inbox_take(&worker->inbox); node != NULL;) {
         struct ferry_job *job = FERRY_CONTAINER_OF(node, struct ferry_job, node);
 
