@@ -28,6 +28,7 @@
 
 #define MODEL_NODES_MAX   3
 #define MODEL_REGIONS     5
+#define MODEL_RAILS_MAX   3
 #define MODEL_TASKS_MAX   28
 #define MODEL_REGION_MAX  (96u << 10)
 #define MODEL_GAP_MAX     512u
@@ -66,6 +67,7 @@
     X(KILL, "kill")                                                                                \
     X(SHUTDOWN, "shutdown")                                                                        \
     X(RESTART, "restart")                                                                          \
+    X(MEND, "mend") /* a wire that was cut carries again */                                        \
     X(REST, "rest") /* everybody waited for the idle timeout */                                    \
     X(JUMP, "jump") /* nobody ran for a long time */
 
@@ -90,19 +92,21 @@ struct model_profile {
     uint32_t length_max;
     uint32_t submits; /* how often requests come, against 86 of everything else */
     bool v1;
-    uint32_t answers_max; /* what a target remembers of WRITEs, in all */
-    uint32_t keep_ms;     /* and for how long */
-    uint32_t question_ms; /* how long an initiator asks */
-    bool calm;            /* nothing fails: then every task must do what was asked */
-    bool gentle;          /* connections are cut one at a time: then every question has an answer */
-    bool overlap;         /* WRITEs go over WRITEs */
-    bool churn;           /* regions come and go */
-    bool deaths;          /* nodes die and come back */
-    bool jumps;           /* nobody runs for a while */
-    bool rests;           /* connections grow idle, and requests come just then */
-    bool bad;             /* requests that must be refused */
-    bool forged;          /* descriptions that promise too much */
-    bool twins;           /* a restarted process gives out the same registration ids again */
+    uint32_t answers_max;            /* what a target remembers of WRITEs, in all */
+    uint32_t keep_ms;                /* and for how long */
+    uint32_t question_ms;            /* how long an initiator asks */
+    uint32_t rails[MODEL_NODES_MAX]; /* of each node; 0: none named */
+    bool cuts;    /* wires are cut and mended; with calm only ever the same one */
+    bool calm;    /* nothing else fails: then every task must do what was asked */
+    bool gentle;  /* connections are cut one at a time: then every question has an answer */
+    bool overlap; /* WRITEs go over WRITEs */
+    bool churn;   /* regions come and go */
+    bool deaths;  /* nodes die and come back */
+    bool jumps;   /* nobody runs for a while */
+    bool rests;   /* connections grow idle, and requests come just then */
+    bool bad;     /* requests that must be refused */
+    bool forged;  /* descriptions that promise too much */
+    bool twins;   /* a restarted process gives out the same registration ids again */
     struct sim_options net;
 };
 
@@ -235,8 +239,9 @@ struct model {
     struct model_node nodes[MODEL_NODES_MAX];
     struct model_task tasks[MODEL_TASKS_MAX];
     uint32_t serial;
-    uint32_t open;  /* RUNNING and HELD */
-    bool disturbed; /* something happened that explains a failed connection */
+    uint32_t open;     /* RUNNING and HELD */
+    uint32_t cut_host; /* the wire that is cut now, or 0 */
+    bool disturbed;    /* something happened that explains a failed connection */
     bool healing;
     uint64_t steps;
     struct model_trace trace[MODEL_TRACE_MAX];
@@ -272,6 +277,8 @@ static inline bool model_chance(struct model *model, uint32_t percent)
 
 /* profile.c */
 void model_profile_draw(struct model *model);
+/* The address of a rail of a node, in host byte order. */
+uint32_t model_rail_host(uint32_t node, uint32_t rail);
 
 /* node.c */
 void model_node_create(struct model *model, uint32_t index); /* layout, content, first life */

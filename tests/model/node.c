@@ -37,6 +37,22 @@ static void set(struct model_node *node, const char *key, uint64_t value)
     must(node->model, ferry_config_set(node->config, name, text, FERRY_ORIGIN_API), name);
 }
 
+static void set_rails(struct model_node *node)
+{
+    char text[MODEL_RAILS_MAX * 16] = "";
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < node->model->profile.rails[node->index]; i++) {
+        uint32_t host = model_rail_host(node->index, i);
+
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%u.%u.%u.%u", i > 0 ? "," : "",
+                                host >> 24, host >> 16 & 255, host >> 8 & 255, host & 255);
+    }
+    must(node->model,
+         ferry_config_set(node->config, "transports.hp_tcp.rail_addresses", text, FERRY_ORIGIN_API),
+         "rail_addresses");
+}
+
 static void configure(struct model_node *node)
 {
     const struct model_profile *profile = &node->model->profile;
@@ -61,6 +77,9 @@ static void configure(struct model_node *node)
     set(node, "resolve_keep_ms", profile->keep_ms);
     set(node, "resolve_answers_max", profile->answers_max);
     set(node, "port", 7000 + node->index);
+    set(node, "rail_timeout_ms", 100);
+    set(node, "rail_probe_ms", 50);
+    set_rails(node);
 }
 
 static void fill_ids(struct ferry_random *random, void *buf, size_t len)

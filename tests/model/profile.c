@@ -67,6 +67,31 @@ static void draw_faults(struct model *model)
     profile->twins = !profile->v1 && model_chance(model, 50);
 }
 
+uint32_t model_rail_host(uint32_t node, uint32_t rail)
+{
+    return (10u << 24) + (node << 16) + (rail << 8) + 1;
+}
+
+/*
+ * Towards v1 the numbers of rails are the same. A wire is only cut where every node has another: a
+ * calm schedule must then do everything that was asked.
+ */
+static void draw_rails(struct model *model)
+{
+    struct model_profile *profile = &model->profile;
+    uint32_t least = UINT32_MAX;
+
+    memset(profile->rails, 0, sizeof(profile->rails));
+    if (profile->lanes == 1 || model_chance(model, 30))
+        return;
+    for (uint32_t i = 0; i < profile->nodes; i++) {
+        profile->rails[i] = profile->v1 && i > 0 ? profile->rails[0]
+                                                 : 1 + (uint32_t)model_below(model, profile->lanes);
+        least = profile->rails[i] < least ? profile->rails[i] : least;
+    }
+    profile->cuts = least > 1 && !profile->gentle && model_chance(model, 80);
+}
+
 void model_profile_draw(struct model *model)
 {
     struct model_profile *profile = &model->profile;
@@ -86,7 +111,8 @@ void model_profile_draw(struct model *model)
         draw_faults(model);
         profile->forged = model_chance(model, 20);
     }
-    if (profile->gentle) {
+    draw_rails(model);
+    if (profile->gentle || (profile->calm && profile->cuts)) {
         profile->answers_max = 65536;
         profile->keep_ms = 120000;
         profile->question_ms = 1000;

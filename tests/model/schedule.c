@@ -188,6 +188,41 @@ static void strike(struct model *model)
     }
 }
 
+static void mend(struct model *model)
+{
+    if (model->cut_host == 0)
+        return;
+    MODEL_NOTE(model, "the wire of %llx is mended", model->cut_host);
+    model->events[MODEL_MEND]++;
+    sim_net_mend(model->net, model->cut_host);
+    model->cut_host = 0;
+}
+
+/*
+ * One wire at a time. In a calm schedule it is always the same one, so that another rail of every
+ * node has never had a reason to count as down.
+ */
+static void cut_or_mend(struct model *model)
+{
+    const struct model_profile *profile = &model->profile;
+    uint32_t node = 0;
+    uint32_t rail = 0;
+
+    if (!profile->cuts)
+        return;
+    if (!profile->calm) {
+        node = (uint32_t)model_below(model, profile->nodes);
+        rail = (uint32_t)model_below(model, profile->rails[node]);
+    }
+    if (model->cut_host != 0) {
+        mend(model);
+    } else {
+        model->cut_host = model_rail_host(node, rail);
+        MODEL_NOTE(model, "the wire of node %llu rail %llu is cut", node, rail);
+        sim_net_cut(model->net, model->cut_host);
+    }
+}
+
 static void step(struct model *model)
 {
     uint64_t what = model_below(model, 86 + model->profile.submits);
@@ -205,6 +240,8 @@ static void step(struct model *model)
         model_task_held_step(model);
     else if (what < 14)
         strike(model);
+    else if (what < 17)
+        cut_or_mend(model);
     else if (what < 32)
         advance(model);
     else if (what < 86)
@@ -221,6 +258,7 @@ static void heal(struct model *model)
 
     MODEL_NOTE(model, "heal", 0);
     model->healing = true;
+    mend(model);
     for (uint32_t i = 0; i < SIM_FAULT_COUNT; i++)
         sim_net_set_chance(model->net, (enum sim_fault)i, 0);
     for (uint32_t i = 0; i < model->profile.nodes; i++) {
@@ -302,6 +340,7 @@ static void begin(struct model *model, uint64_t seed)
     model->serial = 0;
     model->open = 0;
     model->healing = false;
+    model->cut_host = 0;
     model->steps = 0;
     model->trace_count = 0;
     model->net = sim_net_create(&first);

@@ -432,7 +432,9 @@ static bool explained(const struct model_task *task, enum ferry_status status)
     case FERRY_ERR_OUTCOME_UNKNOWN:
         if (model->profile.gentle)
             return write && (task->lost || ferry_lease_revoked(&task->lease));
-        return write && (model->disturbed || task->lost);
+        /* v1 cannot be asked. */
+        return write &&
+               (model->disturbed || task->lost || (model->profile.cuts && model->profile.v1));
     default:
         return false;
     }

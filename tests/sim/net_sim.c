@@ -683,6 +683,43 @@ bool sim_cut_one(struct sim_net *net)
     return true;
 }
 
+static uint32_t host_of(const struct sockaddr_storage *addr)
+{
+    if (addr->ss_family != AF_INET)
+        return 0;
+    return ntohl(((const struct sockaddr_in *)(const void *)addr)->sin_addr.s_addr);
+}
+
+bool sim_is_cut(const struct sim_net *net, const struct sockaddr_storage *addr)
+{
+    for (uint32_t i = 0; i < net->cut_count; i++) {
+        if (net->cuts[i] == host_of(addr))
+            return true;
+    }
+    return false;
+}
+
+void sim_net_cut(struct sim_net *net, uint32_t host)
+{
+    FERRY_ASSERT(net->cut_count < CUTS_MAX && host != 0);
+    net->cuts[net->cut_count++] = host;
+    net->fault_counts[SIM_FAULT_CUT]++;
+    for (struct conn *conn = net->conns; conn != NULL; conn = conn->next) {
+        if (host_of(&conn->addr[0]) != host && host_of(&conn->addr[1]) != host)
+            continue;
+        conn->pipe[0].stalled = true;
+        conn->pipe[1].stalled = true;
+    }
+}
+
+void sim_net_mend(struct sim_net *net, uint32_t host)
+{
+    for (uint32_t i = 0; i < net->cut_count; i++) {
+        if (net->cuts[i] == host)
+            net->cuts[i--] = net->cuts[--net->cut_count];
+    }
+}
+
 bool sim_stall_one(struct sim_net *net)
 {
     struct conn *conn = random_conn(net);

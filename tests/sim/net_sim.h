@@ -38,7 +38,8 @@ struct sim_process;
     X(SHORT_RECV, "short_recv")   /* less was given than had arrived */                            \
     X(EMFILE, "emfile")           /* no descriptor for a new socket or an accepted one */          \
     X(KILL_RESET, "kill_reset")   /* a process died and its kernel said so */                      \
-    X(KILL_SILENT, "kill_silent") /* a host died: nobody says anything */
+    X(KILL_SILENT, "kill_silent") /* a host died: nobody says anything */                          \
+    X(CUT, "cut")                 /* the wire of an address was cut: nothing passes, both ways */
 
 enum sim_fault {
 #define SIM_FAULT_ENUM(name, text) SIM_FAULT_##name,
@@ -78,6 +79,13 @@ bool sim_process_alive(const struct sim_process *process);
 bool sim_reset_one(struct sim_net *net);
 bool sim_cut_one(struct sim_net *net);
 bool sim_stall_one(struct sim_net *net);
+
+/*
+ * The wire at an IPv4 address, in host byte order, is cut or mended. What stands on it goes silent
+ * for good; new connections from or to it are not answered while it is cut.
+ */
+void sim_net_cut(struct sim_net *net, uint32_t host);
+void sim_net_mend(struct sim_net *net, uint32_t host);
 
 uint64_t sim_net_now_ns(const struct sim_net *net);
 /*

@@ -15,6 +15,7 @@
 #define FLIGHTS_MAX    16
 #define BACKLOG_MAX    64
 #define REACTORS_MAX   64
+#define CUTS_MAX       8
 #define PORT_FIRST     20000
 #define BUFFER_DEFAULT (16u << 10)
 #define DELAY_DEFAULT  (20 * FERRY_NS_PER_US)
@@ -96,6 +97,8 @@ struct sim_net {
     struct ferry_reactor *reactors[REACTORS_MAX];
     uint32_t reactor_count;
     uint64_t fault_counts[SIM_FAULT_COUNT];
+    uint32_t cuts[CUTS_MAX]; /* hosts whose wire is cut */
+    uint32_t cut_count;
     uint64_t bytes_received;
 };
 
@@ -113,6 +116,7 @@ struct sim_socket *sim_make_socket(struct sim_process *process);
 struct sim_socket *sim_socket_of(struct sim_process *process, int fd);
 uint16_t *sim_port_of(struct sockaddr_storage *addr);
 bool sim_is_any(const struct sockaddr_storage *addr);
+bool sim_is_cut(const struct sim_net *net, const struct sockaddr_storage *addr);
 struct sim_socket *sim_find_listener(struct sim_net *net, struct sockaddr_storage *addr, int kind);
 void sim_pick_port(struct sim_net *net, struct sockaddr_storage *addr);
 

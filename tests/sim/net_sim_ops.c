@@ -32,6 +32,7 @@ static void begin_connect(struct sim_net *net, struct sim_socket *socket, const 
     sim_pick_port(net, &socket->local);
     socket->kind = CONNECTING;
     bool lost = listener == NULL && sim_find_listener(net, &socket->peer, LOST_LISTENER) != NULL;
+    lost |= sim_is_cut(net, &socket->local) || sim_is_cut(net, &socket->peer);
     if (lost || sim_strikes(net, SIM_FAULT_SYN_DROP)) {
         fail_connect(socket, -ETIMEDOUT, FERRY_NEVER_NS);
         return;
