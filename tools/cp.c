@@ -84,7 +84,7 @@ static void check_ends(struct arguments *arguments, struct argp_state *state)
         argp_error(
             state,
             "%s, %s: expected one file and one place in a segment, HOST:PORT[/[INDEX][+OFFSET]], "
-            "HOST:PORT/@ADDRESS, ferry://" FERRY_PLACE_HELP,
+            "HOST:PORT/@ADDRESS, file://PATH, ferry://" FERRY_PLACE_HELP,
             arguments->source, arguments->destination);
     }
     arguments->upload = to == FERRY_PLACE_SEGMENT;
@@ -382,13 +382,15 @@ int ferry_cmd_cp(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "SOURCE DESTINATION",
-        .doc = "Copy a file to a segment's memory, or a segment's memory to a file.\v"
-               "One of the two is a file, the other a place in a segment:\n\n"
-               "  HOST:PORT[/[INDEX][+OFFSET]]   in buffer INDEX (default 0)\n"
-               "  HOST:PORT/@ADDRESS             at an address of the peer\n"
-               "  ferry://NAME/...               the same, for any segment name\n\n"
-               "A file that is written gets its name when it is complete; nothing partial stays "
-               "behind.\n\n" FERRY_EXIT_HELP,
+        .doc =
+            "Copy a file to a segment's memory, or a segment's memory to a file.\v"
+            "One of the two is a file, the other a place in a segment:\n\n"
+            "  HOST:PORT[/[INDEX][+OFFSET]]   in buffer INDEX (default 0)\n"
+            "  HOST:PORT/@ADDRESS             at an address of the peer\n"
+            "  file://PATH                    a file as a segment: as long as it is, direct I/O\n"
+            "  ferry://NAME/...               the same, for any segment name\n\n"
+            "A file that is written gets its name when it is complete; nothing partial stays "
+            "behind.\n\n" FERRY_EXIT_HELP,
         .children = ferry_cli_children,
     };
     struct arguments arguments = {.chunk_bytes = CHUNK_DEFAULT, .window = WINDOW_DEFAULT};

@@ -8,7 +8,8 @@
 
 #include "text.h"
 
-#define SCHEME "ferry://"
+#define SCHEME      "ferry://"
+#define FILE_SCHEME "file://"
 
 static bool parse_address(const char *text, uint64_t *addr_out)
 {
@@ -66,6 +67,19 @@ static bool is_host_port(const char *name)
     return strchr(name, '/') == NULL && ferry_cli_split_place(name, host, sizeof(host), &port);
 }
 
+/* The whole text is the name: a path may hold anything. */
+static enum ferry_place_kind parse_file(const char *text, struct ferry_place *place_out)
+{
+    struct ferry_place place = {0};
+    size_t len = strlen(text);
+
+    if (len == strlen(FILE_SCHEME) || len >= sizeof(place.name))
+        return FERRY_PLACE_WRONG;
+    memcpy(place.name, text, len + 1);
+    *place_out = place;
+    return FERRY_PLACE_SEGMENT;
+}
+
 enum ferry_place_kind ferry_place_parse(const char *text, struct ferry_place *place_out)
 {
     bool scheme = strncmp(text, SCHEME, strlen(SCHEME)) == 0;
@@ -76,6 +90,8 @@ enum ferry_place_kind ferry_place_parse(const char *text, struct ferry_place *pl
     size_t len = slash != NULL ? (size_t)(slash - name) : strlen(name);
     struct ferry_place place;
 
+    if (strncmp(text, FILE_SCHEME, strlen(FILE_SCHEME)) == 0)
+        return parse_file(text, place_out);
     if (len == 0 || len >= sizeof(place.name))
         return otherwise;
     memcpy(place.name, name, len);

@@ -4,6 +4,7 @@
  *
  *     [ferry://]NAME/[INDEX][+OFFSET]     buffer INDEX (0 if left out), ordered by address
  *     [ferry://]NAME/@ADDRESS             an address of the peer, decimal or 0x...
+ *     file://PATH                         a file as a segment, from its beginning
  *
  * Without ferry:// a text is such a place only if NAME has the form HOST:PORT; else it is a file.
  */
@@ -18,7 +19,7 @@
 #define FERRY_PLACE_HELP "NAME[/[INDEX][+OFFSET]] or ferry://NAME/@ADDRESS"
 
 struct ferry_place {
-    char name[512];
+    char name[4200]; /* a path fits */
     bool absolute;
     uint64_t addr;  /* absolute */
     uint64_t index; /* else */

@@ -67,6 +67,9 @@ static void test_tools_places_in_segments_are_told_from_files(void **state)
         {"ferry://node7", FERRY_PLACE_SEGMENT, "node7", 0, 0, 0, false},
         {"ferry://node7/3", FERRY_PLACE_SEGMENT, "node7", 3, 0, 0, false},
         {"ferry://a/b/+1", FERRY_PLACE_SEGMENT, "a/b", 0, 1, 0, false},
+        {"file:///tmp/a+b/2", FERRY_PLACE_SEGMENT, "file:///tmp/a+b/2", 0, 0, 0, false},
+        {"file://a", FERRY_PLACE_SEGMENT, "file://a", 0, 0, 0, false},
+        {"file://", FERRY_PLACE_WRONG, NULL, 0, 0, 0, false},
         {"node7/3", FERRY_PLACE_FILE, NULL, 0, 0, 0, false},
         {"./host:1/2", FERRY_PLACE_FILE, NULL, 0, 0, 0, false},
         {"/tmp/host:1/2", FERRY_PLACE_FILE, NULL, 0, 0, 0, false},
@@ -99,11 +102,11 @@ static void test_tools_places_in_segments_are_told_from_files(void **state)
 
 static void test_tools_a_name_of_any_length_fits_or_is_refused(void **state)
 {
-    char text[2000] = "ferry://";
+    char text[6000] = "ferry://";
     struct ferry_place place;
 
     memset(text + 8, 'n', sizeof(text) - 9);
-    for (size_t len = 1; len < 1500; len++) {
+    for (size_t len = 1; len < 5000; len++) {
         char kept = text[8 + len];
 
         text[8 + len] = '\0';
