@@ -52,7 +52,7 @@ def vm_is_missing():
     return (done.stdout + done.stderr).strip() if done.returncode else None
 
 
-@pytest.mark.seconds(600)
+@pytest.mark.seconds(1500)
 @pytest.mark.not_under(("address", "thread"), "an emulated processor is slow enough without")
 @pytest.mark.long
 def test_the_guide_works_as_it_is_written(ferry, tmp_path):
@@ -66,7 +66,7 @@ def test_the_guide_works_as_it_is_written(ferry, tmp_path):
     # And a check can fail: the first host's mounts are gone.
     script += "! FERRY_HOST_NAME=first ferry segment verify --quick cache\necho GUIDE DONE\n"
     (tmp_path / "guide.sh").write_text(script)
-    done = subprocess.run([VM, "--mem", "3G", "--timeout", "500", "--work", str(tmp_path), "--setup", "nvmeof", "--",
-                           "bash", str(tmp_path / "guide.sh")], capture_output=True, text=True, timeout=560)
+    done = subprocess.run([VM, "--mem", "3G", "--timeout", "1400", "--work", str(tmp_path), "--setup", "nvmeof", "--",
+                           "bash", str(tmp_path / "guide.sh")], capture_output=True, text=True, timeout=1460)
     assert done.returncode == 0 and "GUIDE DONE" in done.stdout, done.stdout[-6000:] + done.stderr[-6000:]
     assert done.stdout.count("no problem found") == 1 and "2 files with a problem" in done.stdout, done.stdout[-6000:]
