@@ -14,15 +14,18 @@
 
 #include "access/auth.h"
 #include "access/refusals.h"
+#include "access/tls.h"
 #include "base/compiler.h"
 
 /* Paths; "" for what is not in use. */
 struct ferry_access_options {
     const char *auth_key_file;
+    struct ferry_tls_options tls;
 };
 
 struct ferry_access_control {
     struct ferry_auth *auth; /* NULL: nobody proves a key */
+    struct ferry_tls *tls;   /* NULL: connections are plain */
     /* any thread, atomic */
     struct ferry_refusals data_refusals;
     struct ferry_refusals control_refusals;
@@ -40,10 +43,15 @@ static inline const struct ferry_auth *ferry_access_auth(const struct ferry_acce
     return access != NULL ? access->auth : NULL;
 }
 
+static inline struct ferry_tls *ferry_access_tls(const struct ferry_access_control *access)
+{
+    return access != NULL ? access->tls : NULL;
+}
+
 /* True if a peer has to prove anything. */
 static inline bool ferry_access_on(const struct ferry_access_control *access)
 {
-    return access != NULL && access->auth != NULL;
+    return access != NULL && (access->auth != NULL || access->tls != NULL);
 }
 
 #endif

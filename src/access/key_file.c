@@ -4,7 +4,6 @@
  * line, never what stands in it; what was read is wiped.
  */
 #include <string.h>
-#include <sys/mman.h>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -110,18 +109,6 @@ static enum ferry_status parse(const char *path, char *text, size_t len, struct 
     return FERRY_OK;
 }
 
-static struct ferry_auth *new_auth(void)
-{
-    void *page = mmap(NULL, sizeof(struct ferry_auth), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (page == MAP_FAILED)
-        return NULL;
-    /* Not in core dumps; where the kernel does not know that, the keys still are the process's. */
-    (void)madvise(page, sizeof(struct ferry_auth), MADV_DONTDUMP);
-    return page;
-}
-
 enum ferry_status ferry_auth_open(const char *path, struct ferry_auth **auth_out)
 {
     char text[FERRY_AUTH_FILE_BYTES_MAX + 1];
@@ -129,7 +116,7 @@ enum ferry_status ferry_auth_open(const char *path, struct ferry_auth **auth_out
     enum ferry_status status;
     size_t len = 0;
 
-    auth = new_auth();
+    auth = ferry_secret_alloc(sizeof(*auth));
     if (auth == NULL)
         return ferry_fail(FERRY_ERR_NO_MEMORY, "%s: out of memory", SETTING);
     status = ferry_secret_file_read(SETTING, path, true, text, sizeof(text), &len);
@@ -146,8 +133,5 @@ enum ferry_status ferry_auth_open(const char *path, struct ferry_auth **auth_out
 
 void ferry_auth_close(struct ferry_auth *auth)
 {
-    if (auth == NULL)
-        return;
-    OPENSSL_cleanse(auth, sizeof(*auth));
-    munmap(auth, sizeof(*auth));
+    ferry_secret_free(auth, sizeof(*auth));
 }

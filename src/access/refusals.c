@@ -21,8 +21,8 @@ static const struct {
                                               "was sent again"},
     [FERRY_REFUSAL_LATE] = {"late", "the peer did not prove who it is in time"},
     [FERRY_REFUSAL_GARBAGE] = {"garbage", "what came is no greeting"},
-    [FERRY_REFUSAL_NO_TLS] = {"no_tls", "plain bytes came where TLS is due; set tls.cert, tls.key "
-                                        "and tls.ca at the peer"},
+    [FERRY_REFUSAL_NO_TLS] = {"no_tls", "no TLS 1.3 with a certificate came where it is due; set "
+                                        "tls.cert, tls.key and tls.ca at the peer"},
     [FERRY_REFUSAL_TLS] = {"tls", "the TLS handshake failed"},
     [FERRY_REFUSAL_TLS_HERE] = {"tls_here", "the peer begins TLS, which is off here; set tls.cert, "
                                             "tls.key and tls.ca here, or unset them at the peer"},

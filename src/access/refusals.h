@@ -17,8 +17,8 @@ enum ferry_refusal {
     FERRY_REFUSAL_WRONG_KEY, /* proves another key, or replays an old proof */
     FERRY_REFUSAL_LATE,      /* took too long, or gave way to others that came later */
     FERRY_REFUSAL_GARBAGE,   /* speaks none of our protocols, or breaks one */
-    FERRY_REFUSAL_NO_TLS,    /* plain bytes where TLS is due */
-    FERRY_REFUSAL_TLS,       /* the TLS handshake failed: no certificate, an unknown CA, expired */
+    FERRY_REFUSAL_NO_TLS,    /* plain bytes where TLS is due, or TLS without a certificate */
+    FERRY_REFUSAL_TLS,       /* the TLS handshake failed: an unknown CA, an expired certificate */
     FERRY_REFUSAL_TLS_HERE,  /* TLS where plain bytes are due */
     FERRY_REFUSAL_COUNT,
 };

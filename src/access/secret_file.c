@@ -9,8 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <openssl/crypto.h>
 
 #include "base/error.h"
 
@@ -91,4 +94,23 @@ enum ferry_status ferry_secret_file_read(const char *name, const char *path, boo
     if (status != FERRY_OK)
         return status;
     return read_all(name, path, fd, buf, size, len_out);
+}
+
+void *ferry_secret_alloc(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* Where the kernel does not know that, the memory still is the process's alone. */
+    (void)madvise(memory, size, MADV_DONTDUMP);
+    return memory;
+}
+
+void ferry_secret_free(void *memory, size_t size)
+{
+    if (memory == NULL)
+        return;
+    OPENSSL_cleanse(memory, size);
+    munmap(memory, size);
 }

@@ -23,4 +23,9 @@ FERRY_CHECKED enum ferry_status ferry_secret_file_read(const char *name, const c
                                                        bool secret, char *buf, size_t size,
                                                        size_t *len_out);
 
+/* Zeroed pages that core dumps leave out, for what nobody should see; NULL without memory. */
+void *ferry_secret_alloc(size_t size);
+/* Wipes them and gives them back. NULL is harmless. */
+void ferry_secret_free(void *memory, size_t size);
+
 #endif

@@ -104,6 +104,30 @@ static const struct ferry_option options[] = {
      .help = "file with the key that peers have to prove, over data connections and the control "
              "plane, and that this engine proves to them; a line of hex or base64, at least 32 "
              "bytes, readable by its owner only. Empty: nobody proves anything"},
+    {.name = "tls.cert",
+     .type = FERRY_OPTION_STRING,
+     .max = 1024,
+     .help = "PEM file with this engine's certificate, then those between it and the CA; peers "
+             "connect to each other with TLS 1.3 and show their certificates. Set all of tls.cert, "
+             "tls.key and tls.ca, or none"},
+    {.name = "tls.key",
+     .type = FERRY_OPTION_STRING,
+     .max = 1024,
+     .help = "PEM file with the key of tls.cert, not encrypted, readable by its owner only"},
+    {.name = "tls.ca",
+     .type = FERRY_OPTION_STRING,
+     .max = 1024,
+     .help = "PEM file with the CAs whose certificates peers must show"},
+    {.name = "tls.verify_names",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help =
+         "an initiator checks that the peer's certificate names the address or host it connects "
+         "to; false accepts any certificate of a CA in tls.ca"},
+    {.name = "tls.kernel",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "true",
+     .help = "let the kernel encrypt data connections where it can; false leaves it to OpenSSL"},
     {.name = "log_level",
      .type = FERRY_OPTION_CHOICE,
      .default_value = "warn",

@@ -281,7 +281,7 @@ bool ferry_http_work_next_request(struct ferry_http_work *work)
 
 static bool set_first_request(struct ferry_http_work *work)
 {
-    return ferry_http_proof_begin(work) &&
+    return ferry_http_tls_begin(work) && ferry_http_proof_begin(work) &&
            (work->proving == FERRY_HTTP_ASKS_CHALLENGE ? set_challenge_request(work)
                                                        : set_request(work));
 }
@@ -403,11 +403,11 @@ static void fail_talk(struct ferry_http_work *work, CURLcode result)
     } else if (status == FERRY_ERR_NO_MEMORY) {
         ferry_text_add(&text, "no memory for the reply");
     } else {
-        status = status_of_curl(result);
+        status = ferry_http_tls_refused(work, result) ? FERRY_ERR_REFUSED : status_of_curl(result);
         ferry_connect_describe_peer(&work->connect, &text);
-        ferry_text_addf(&text, ": %s",
-                        work->curl_error[0] != '\0' ? work->curl_error
-                                                    : curl_easy_strerror(result));
+        ferry_text_addf(&text, ": %s%s",
+                        work->curl_error[0] != '\0' ? work->curl_error : curl_easy_strerror(result),
+                        ferry_http_tls_hint(work, result));
     }
     ferry_http_work_end(work, status);
 }

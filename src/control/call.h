@@ -99,6 +99,16 @@ void ferry_http_work_end(struct ferry_http_work *work, enum ferry_status status)
 FERRY_CHECKED bool ferry_http_work_next_request(struct ferry_http_work *work);
 const char *ferry_http_method_name(enum ferry_http_method method);
 
+/*
+ * call_tls.c: TLS towards peers, before the first request (false: no memory), and what may be wrong
+ * with it when libcurl fails; "" if nothing is known.
+ */
+FERRY_CHECKED bool ferry_http_tls_begin(struct ferry_http_work *work);
+/* A peer whose TLS we do not accept, or which ended it with an alert since it does not accept us.
+ */
+bool ferry_http_tls_refused(const struct ferry_http_work *work, CURLcode result);
+const char *ferry_http_tls_hint(const struct ferry_http_work *work, CURLcode result);
+
 /* call_proof.c */
 /* Before the first request. False: no memory. */
 FERRY_CHECKED bool ferry_http_proof_begin(struct ferry_http_work *work);

@@ -62,7 +62,8 @@ static void http_call(struct ferry_peer_channel *channel, struct ferry_peer_call
     call->url[0] = '\0';
     if (ferry_hostport_parse(call->address, 0, FERRY_HOSTPORT_NEED_PORT, &place) == FERRY_OK) {
         ferry_hostport_format_url(&place, authority, sizeof(authority));
-        snprintf(call->url, sizeof(call->url), "http://%s" FERRY_CONTROL_PATH_BOOTSTRAP, authority);
+        snprintf(call->url, sizeof(call->url), "%s://%s" FERRY_CONTROL_PATH_BOOTSTRAP,
+                 ferry_http_client_scheme(channel->http), authority);
     }
     call->http.method = FERRY_HTTP_POST;
     call->http.party = FERRY_HTTP_PEER;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "access/access.h"
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/futex.h"
@@ -437,6 +438,11 @@ void ferry_http_client_abort(struct ferry_http_client *client, struct ferry_http
     atomic_store(&call->abort_asked, true);
     atomic_store(&client->abort_pending, true);
     wake(client);
+}
+
+const char *ferry_http_client_scheme(const struct ferry_http_client *client)
+{
+    return ferry_access_tls(client->access) != NULL ? "https" : "http";
 }
 
 static void call_ended(struct ferry_http_call *call)

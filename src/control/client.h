@@ -140,6 +140,9 @@ void ferry_http_client_sleep(struct ferry_http_client *client, struct ferry_http
  */
 void ferry_http_client_abort(struct ferry_http_client *client, struct ferry_http_call *call);
 
+/* "https" where peers are spoken to with TLS, else "http": how a URL of a peer begins. */
+const char *ferry_http_client_scheme(const struct ferry_http_client *client);
+
 /* ERR_INVALID, with the URL in the text, unless it is one that can be called. Asks no resolver. */
 FERRY_CHECKED enum ferry_status ferry_http_url_check(const char *url);
 

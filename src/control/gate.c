@@ -29,6 +29,14 @@ static struct ferry_control_connection *connection_of(struct MHD_Connection *mhd
     return info->socket_context;
 }
 
+void ferry_control_asked(struct MHD_Connection *mhd_connection)
+{
+    struct ferry_control_connection *connection = connection_of(mhd_connection);
+
+    if (connection != NULL)
+        connection->asked = true;
+}
+
 void ferry_control_note(struct ferry_control_server *server, struct MHD_Connection *mhd_connection,
                         enum ferry_refusal why, const char *detail)
 {

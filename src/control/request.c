@@ -226,6 +226,7 @@ static enum MHD_Result begin(struct ferry_control_server *server, struct MHD_Con
 
     if (request == NULL)
         return MHD_NO;
+    ferry_control_asked(connection);
     *state = request;
     check_request(server, connection, url, method, request);
     if (announces_too_much(server, connection)) {

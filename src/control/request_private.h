@@ -31,6 +31,8 @@ struct ferry_control_request {
     struct ferry_auth_transcript transcript;
 };
 
+/* A request of the connection was read. */
+void ferry_control_asked(struct MHD_Connection *mhd_connection);
 /* Before anything else is looked at. May set @request->wants_challenge or ->proved. */
 struct ferry_control_refusal ferry_control_gate(struct ferry_control_server *server,
                                                 struct MHD_Connection *mhd_connection,

@@ -46,8 +46,10 @@ static void on_connection(void *arg, struct MHD_Connection *mhd_connection, void
 
     server->events++;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (connection != NULL)
+        if (connection != NULL) {
+            ferry_control_tls_closed(server, mhd_connection, connection);
             ferry_list_remove(&connection->link);
+        }
         free(connection);
         *state = NULL;
         return;
@@ -56,6 +58,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd_connection, void
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         mhd_connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 
+    ferry_control_tls_started(server, mhd_connection);
     connection = calloc(1, sizeof(*connection));
     if (connection == NULL)
         return; /* it still has libmicrohttpd's own time limit */
@@ -148,6 +151,7 @@ static void *server_main(void *arg)
     bool moved = false;
     unsigned idle_turns = 0;
 
+    ferry_control_tls_thread(server);
     for (;;) {
         uint64_t events = server->events;
         int rc = poll(fds, 2, moved ? 0 : wait_ms(server));
@@ -235,17 +239,26 @@ static FERRY_PRINTF(2, 0) void on_log(void *arg, const char *fmt, va_list args)
 /* Owns @listen_fd from here on, also on failure. */
 static enum ferry_status start_daemon(struct ferry_control_server *server, int listen_fd)
 {
+    bool tls = ferry_access_tls(server->options.access) != NULL;
+    struct MHD_OptionItem tls_options[FERRY_CONTROL_TLS_OPTIONS];
+
+    ferry_control_tls_options(server, tls_options);
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, ferry_control_on_request, server,
-        MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, server->options.connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-        server->options.timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, server, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
+        ferry_control_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        server->options.connections_max, MHD_OPTION_CONNECTION_TIMEOUT, server->options.timeout_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
+        tls_options, MHD_OPTION_END);
     if (server->daemon == NULL) {
         close(listen_fd);
-        return ferry_fail(FERRY_ERR_LIMIT, "control: no memory or no descriptor for the server");
+        return tls ? ferry_fail(FERRY_ERR_CONFIG,
+                                "control: GnuTLS does not take tls.cert, tls.key and tls.ca, or "
+                                "there is no memory or descriptor for the server")
+                   : ferry_fail(FERRY_ERR_LIMIT,
+                                "control: no memory or no descriptor for the server");
     }
 
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon,
@@ -340,12 +353,13 @@ enum ferry_status ferry_control_server_open(const struct ferry_control_options *
         return status;
     }
     if (!ferry_hostport_is_loopback(&place) && !ferry_access_on(options->access))
-        ferry_warn("control",
-                   "the control plane listens on %s port %u without access control "
-                   "(auth_key_file): everybody who can reach it can read the segment document and "
-                   "send notifications, and over the data port read and write registered memory as "
-                   "its permission says",
-                   place.host, server->port);
+        ferry_warn(
+            "control",
+            "the control plane listens on %s port %u without access control "
+            "(auth_key_file, tls): everybody who can reach it can read the segment document and "
+            "send notifications, and over the data port read and write registered memory as "
+            "its permission says",
+            place.host, server->port);
     *server_out = server;
     return FERRY_OK;
 }

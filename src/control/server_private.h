@@ -25,8 +25,10 @@ struct ferry_control_connection {
     int fd; /* libmicrohttpd's */
     uint64_t since_ns;
     bool cut;
+    bool asked;      /* a request of it was read */
     bool challenged; /* the challenge below waits for its proof */
     uint8_t challenge[FERRY_CONTROL_CHALLENGE_SIZE];
+    char tls_trouble[160]; /* what GnuTLS says about its certificate */
 };
 
 struct ferry_control_server {
@@ -51,6 +53,18 @@ enum MHD_Result ferry_control_on_request(void *arg, struct MHD_Connection *conne
                                          const char *upload, size_t *upload_len, void **state);
 void ferry_control_on_completed(void *arg, struct MHD_Connection *connection, void **state,
                                 enum MHD_RequestTerminationCode why);
+
+/* server_tls.c; all of it does nothing without TLS. */
+#define FERRY_CONTROL_TLS_OPTIONS 5
+void ferry_control_tls_options(const struct ferry_control_server *server,
+                               struct MHD_OptionItem items[FERRY_CONTROL_TLS_OPTIONS]);
+/* The server thread begins. */
+void ferry_control_tls_thread(struct ferry_control_server *server);
+void ferry_control_tls_started(const struct ferry_control_server *server,
+                               struct MHD_Connection *mhd_connection);
+void ferry_control_tls_closed(struct ferry_control_server *server,
+                              struct MHD_Connection *mhd_connection,
+                              const struct ferry_control_connection *connection);
 
 /* True if a Host header names this engine. */
 bool ferry_control_host_is_ours(const struct ferry_control_server *server, const char *host);

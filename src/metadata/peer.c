@@ -60,8 +60,8 @@ static void peer_submit(struct ferry_store *base, struct ferry_store_request *re
         return;
     }
     ferry_hostport_format_url(&place, authority, sizeof(authority));
-    snprintf(request->url, sizeof(request->url), "http://%s%s", authority,
-             FERRY_CONTROL_PATH_SEGMENT);
+    snprintf(request->url, sizeof(request->url), "%s://%s%s",
+             ferry_http_client_scheme(store->http.http), authority, FERRY_CONTROL_PATH_SEGMENT);
     request->call.method = FERRY_HTTP_GET;
     request->call.party = FERRY_HTTP_PEER;
     request->call.url = request->url;

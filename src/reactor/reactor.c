@@ -17,6 +17,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "reactor/tls.h"
 
 #define TIMERS_DEFAULT      64u
 #define TIMERS_MAX          (1u << 20)
@@ -43,6 +44,7 @@ enum ferry_status ferry_reactor_open_with(const struct ferry_reactor_ops *ops,
         return ferry_fail(FERRY_ERR_NO_MEMORY, "reactor: out of memory");
     reactor->ops = ops;
     reactor->clock = resolved.clock;
+    ferry_list_init(&reactor->put_off);
     reactor->now_ns = ferry_now_ns(reactor->clock);
 
     enum ferry_status status = ferry_reactor_reserve_timers(reactor, TIMERS_DEFAULT);
@@ -119,6 +121,7 @@ enum ferry_status ferry_reactor_attach(struct ferry_reactor *reactor, struct fer
     io->flags = 0;
     io->rx = NULL;
     io->tx = NULL;
+    io->tls = NULL;
     ferry_list_init(&io->link);
     enum ferry_status status = reactor->ops->attach(reactor, io);
     if (status != FERRY_OK) {
@@ -135,6 +138,8 @@ void ferry_reactor_detach(struct ferry_reactor *reactor, struct ferry_io *io)
     FERRY_ASSERT(io->rx == NULL);
     FERRY_ASSERT(io->tx == NULL);
 
+    if (io->tls != NULL)
+        ferry_tls_detach(io);
     reactor->ops->detach(reactor, io);
     io->flags = 0;
     io->fd = -1;
@@ -145,9 +150,22 @@ bool ferry_op_inflight(const struct ferry_op *op)
     return op->state != 0;
 }
 
+/* True if the op is a caller's and something stands between it and the implementation. */
+static bool through_tls(const struct ferry_op *op)
+{
+    if (op->kind == FERRY_OP_HANDSHAKE)
+        return true;
+    if (op->kind == FERRY_OP_READ || op->kind == FERRY_OP_WRITE ||
+        FERRY_LIKELY(op->io->tls == NULL))
+        return false;
+    return ferry_tls_slot(op->io->tls, op) != NULL;
+}
+
 /* The slot of the op's direction; NULL for file operations, which have none. */
 static struct ferry_op **slot_of(const struct ferry_op *op)
 {
+    if (through_tls(op) && op->io->tls != NULL)
+        return ferry_tls_slot(op->io->tls, op);
     switch (op->kind) {
     case FERRY_OP_ACCEPT:
     case FERRY_OP_RECV:
@@ -156,6 +174,7 @@ static struct ferry_op **slot_of(const struct ferry_op *op)
     case FERRY_OP_CONNECT:
     case FERRY_OP_SEND:
     case FERRY_OP_SENDV:
+    case FERRY_OP_HANDSHAKE:
         return &op->io->tx;
     default:
         return NULL;
@@ -183,6 +202,7 @@ static void check_request(const struct ferry_op *op)
     case FERRY_OP_SEND:
     case FERRY_OP_READ:
     case FERRY_OP_WRITE:
+    case FERRY_OP_HANDSHAKE:
         FERRY_ASSERT(op->buf != NULL && op->len > 0);
         break;
     default:
@@ -207,7 +227,10 @@ void ferry_reactor_submit(struct ferry_reactor *reactor, struct ferry_op *op)
     op->progress = 0;
     ferry_list_init(&op->link);
     reactor->inflight++;
-    reactor->ops->submit(reactor, op);
+    if (FERRY_UNLIKELY(through_tls(op)))
+        ferry_tls_begin(reactor, op);
+    else
+        reactor->ops->submit(reactor, op);
     FERRY_ASSERT(op->state != 0); /* done() inside submit is a broken implementation */
 }
 
@@ -215,7 +238,10 @@ void ferry_reactor_cancel(struct ferry_reactor *reactor, struct ferry_op *op)
 {
     if (op->state == 0)
         return;
-    reactor->ops->cancel(reactor, op);
+    if (FERRY_UNLIKELY(through_tls(op) && op->io->tls != NULL))
+        ferry_tls_cancel(reactor, op);
+    else if (op->kind != FERRY_OP_HANDSHAKE)
+        reactor->ops->cancel(reactor, op);
     FERRY_ASSERT(op->state != 0);
 }
 
@@ -366,6 +392,25 @@ static uint32_t fire_due(struct ferry_reactor *reactor)
     return fired;
 }
 
+/* As many as there are now: what is put off again meanwhile is the next turn's. */
+static uint32_t resume_put_off(struct ferry_reactor *reactor)
+{
+    uint32_t resumed = 0;
+    struct ferry_list due;
+    struct ferry_list *link;
+
+    if (FERRY_LIKELY(ferry_list_empty(&reactor->put_off)))
+        return 0;
+    ferry_list_init(&due);
+    while ((link = ferry_list_pop_front(&reactor->put_off)) != NULL)
+        ferry_list_push_back(&due, link);
+    while ((link = ferry_list_pop_front(&due)) != NULL) {
+        ferry_tls_resume(reactor, FERRY_CONTAINER_OF(link, struct ferry_op, link));
+        resumed++;
+    }
+    return resumed;
+}
+
 bool ferry_reactor_sleep_begin(struct ferry_reactor *reactor)
 {
     return reactor->sleep.begin == NULL || reactor->sleep.begin(reactor->sleep.arg);
@@ -383,11 +428,12 @@ uint32_t ferry_reactor_turn(struct ferry_reactor *reactor, uint64_t until_ns)
     reactor->now_ns = ferry_now_ns(reactor->clock);
     uint32_t delivered = fire_due(reactor);
 
-    if (delivered > 0 || until_ns <= reactor->now_ns)
+    if (delivered > 0 || until_ns <= reactor->now_ns || !ferry_list_empty(&reactor->put_off))
         until_ns = 0;
     else if (reactor->heap_len > 0 && reactor->heap[0]->deadline_ns < until_ns)
         until_ns = reactor->heap[0]->deadline_ns;
     delivered += reactor->ops->turn(reactor, until_ns);
+    delivered += resume_put_off(reactor);
     return delivered + fire_due(reactor);
 }
 
@@ -407,7 +453,8 @@ bool ferry_reactor_prepare_lend(struct ferry_reactor *reactor, bool lend)
 
 bool ferry_reactor_has_work(const struct ferry_reactor *reactor)
 {
-    return reactor->ops->has_work != NULL && reactor->ops->has_work(reactor);
+    return !ferry_list_empty(&reactor->put_off) ||
+           (reactor->ops->has_work != NULL && reactor->ops->has_work(reactor));
 }
 
 bool ferry_reactor_needs_home(const struct ferry_reactor *reactor)

@@ -31,6 +31,7 @@
 
 struct ferry_reactor;
 struct ferry_op;
+struct ferry_tls_io;
 
 enum ferry_reactor_kind {
     FERRY_REACTOR_AUTO = 0, /* uring where it works, else epoll; one log line says which and why */
@@ -50,6 +51,7 @@ struct ferry_io {
     struct ferry_op *rx;
     struct ferry_op *tx;
     struct ferry_list link;
+    struct ferry_tls_io *tls; /* between the caller's ops and the socket (tls.h); NULL: nothing */
 };
 
 #define FERRY_IO_ATTACHED (1u << 31)
@@ -62,11 +64,12 @@ enum ferry_op_kind {
      * end of stream before the first byte. An error wins over bytes that came before it.
      */
     FERRY_OP_RECV,
-    FERRY_OP_RECVV, /* as RECV, into op->iov[0..iov_count), in order */
-    FERRY_OP_SEND,  /* result: bytes sent, may be short; never raises SIGPIPE */
-    FERRY_OP_SENDV, /* as SEND, from op->iov[0..iov_count) */
-    FERRY_OP_READ,  /* result: bytes, may be short */
-    FERRY_OP_WRITE, /* result: bytes, may be short */
+    FERRY_OP_RECVV,     /* as RECV, into op->iov[0..iov_count), in order */
+    FERRY_OP_SEND,      /* result: bytes sent, may be short; never raises SIGPIPE */
+    FERRY_OP_SENDV,     /* as SEND, from op->iov[0..iov_count) */
+    FERRY_OP_READ,      /* result: bytes, may be short */
+    FERRY_OP_WRITE,     /* result: bytes, may be short */
+    FERRY_OP_HANDSHAKE, /* TLS, see tls.h; never reaches an implementation */
     FERRY_OP_KIND_COUNT,
 };
 
@@ -191,6 +194,7 @@ struct ferry_reactor {
     uint64_t now_ns;               /* read once per turn: the coarse shared clock of all timeouts */
     uint64_t inflight;             /* ops submitted and not yet done */
     struct ferry_sleep_hook sleep; /* zero: none */
+    struct ferry_list put_off;     /* ops on TLS that go on at the end of this turn, or the next */
 };
 
 /*

@@ -202,6 +202,11 @@ static enum ferry_status open_access(struct ferry_engine *engine)
 {
     struct ferry_access_options options = {
         .auth_key_file = ferry_config_string(engine->config, "auth_key_file"),
+        .tls = {.cert = ferry_config_string(engine->config, "tls.cert"),
+                .key = ferry_config_string(engine->config, "tls.key"),
+                .ca = ferry_config_string(engine->config, "tls.ca"),
+                .verify_names = ferry_config_bool(engine->config, "tls.verify_names"),
+                .kernel = ferry_config_bool(engine->config, "tls.kernel")},
     };
 
     return ferry_access_open(&options, &engine->access);

@@ -285,7 +285,8 @@ static bool owner_lives(struct ferry_engine *engine, const char *address)
     if (ferry_hostport_parse(address, 0, FERRY_HOSTPORT_NEED_PORT, &place) != FERRY_OK)
         return false;
     ferry_hostport_format_url(&place, authority, sizeof(authority));
-    snprintf(url, sizeof(url), "http://%s%s", authority, FERRY_CONTROL_PATH_HEALTH);
+    snprintf(url, sizeof(url), "%s://%s%s", ferry_http_client_scheme(engine->http), authority,
+             FERRY_CONTROL_PATH_HEALTH);
     call.deadline_ns = ferry_engine_deadline(engine, FERRY_NEVER_NS, PROBE_NS);
     lives = ferry_http_client_call(engine->http, &call) == FERRY_OK &&
             (call.http_status == 200 || call.http_status == 503) &&

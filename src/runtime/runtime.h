@@ -264,7 +264,7 @@ enum ferry_status ferry_notify_put(struct ferry_engine *engine,
                                    const struct ferry_notify_body *body);
 
 /* ---- segment_buffers.c ---- */
-/* "http://<control address of a peer><path>". ERR_INVALID (own segment), ERR_UNSUPPORTED (no
+/* "http(s)://<control address of a peer><path>". ERR_INVALID (own segment), ERR_UNSUPPORTED (no
  * ferry). */
 enum ferry_status ferry_segment_url(struct ferry_engine *engine, uint64_t segment, const char *path,
                                     char *url, size_t size);

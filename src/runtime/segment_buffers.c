@@ -146,7 +146,7 @@ static const char *report_path(const char *path)
     return NULL;
 }
 
-/* "http://<control address of the peer><path>". */
+/* "http(s)://<control address of the peer><path>". */
 static enum ferry_status peer_url(const struct ferry_view *view, const char *path, char *url,
                                   size_t size)
 {
@@ -164,7 +164,7 @@ static enum ferry_status peer_url(const struct ferry_view *view, const char *pat
     if (status != FERRY_OK)
         return FERRY_ERR_METADATA;
     ferry_hostport_format_url(&place, authority, sizeof(authority));
-    snprintf(url, size, "http://%s%s", authority, path);
+    snprintf(url, size, "%s://%s%s", ferry_http_client_scheme(view->engine->http), authority, path);
     return FERRY_OK;
 }
 

@@ -89,6 +89,7 @@ enum ferry_frame_status {
     FERRY_FRAME_FULL = 11,        /* no room for another session */
     FERRY_FRAME_AUTH = 12,        /* not authenticated, or not allowed in */
     FERRY_FRAME_UNSUPPORTED = 13, /* a version, type, flag or extension not known here */
+    FERRY_FRAME_TLS_DUE = 14,     /* in plain text: this port speaks TLS only */
 };
 
 /* The target's knowledge of one request. 0 is the one that claims nothing. */

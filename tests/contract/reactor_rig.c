@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "sim/reactor_sim.h"
+#include "support/certificate.h"
 
 enum rig_kind rig_kind_now;
 
 const char *rig_kind_name(enum rig_kind kind)
 {
-    static const char *const names[] = {"uring", "epoll", "sim"};
+    static const char *const names[] = {"uring", "epoll", "sim", "uring through TLS",
+                                        "epoll through TLS"};
 
     return names[kind];
 }
@@ -24,7 +26,7 @@ static bool is_available(enum rig_kind kind)
     struct ferry_reactor_options options = {.kind = FERRY_REACTOR_URING};
     struct ferry_reactor *reactor = NULL;
 
-    if (kind != RIG_URING)
+    if (kind != RIG_URING && kind != RIG_URING_TLS)
         return true;
     if (ferry_reactor_open(&options, &reactor) != FERRY_OK) {
         print_message("NOT PROVED: uring: %s\n", ferry_last_error_text());
@@ -32,6 +34,17 @@ static bool is_available(enum rig_kind kind)
     }
     ferry_reactor_close(reactor);
     return true;
+}
+
+static void rig_open_tls(struct rig *rig)
+{
+    const struct test_certificate *made = test_certificate();
+    struct ferry_tls_options options;
+
+    assert_non_null(made);
+    options = (struct ferry_tls_options){
+        .cert = made->cert, .key = made->key, .ca = made->cert, .verify_names = true};
+    assert_ok(ferry_tls_open(&options, &rig->tls));
 }
 
 int rig_setup(void **state)
@@ -56,10 +69,16 @@ int rig_setup(void **state)
         options.clock = rig->clock;
         assert_ok(ferry_reactor_open_with(&sim_reactor_ops, &options, &rig->reactor));
     } else {
-        options.kind = rig->kind == RIG_URING ? FERRY_REACTOR_URING : FERRY_REACTOR_EPOLL;
+        bool uring = rig->kind == RIG_URING || rig->kind == RIG_URING_TLS;
+
+        options.kind = uring ? FERRY_REACTOR_URING : FERRY_REACTOR_EPOLL;
         assert_ok(ferry_reactor_open(&options, &rig->reactor));
     }
-    assert_string_equal(ferry_reactor_name(rig->reactor), rig_kind_name(rig->kind));
+    assert_int_equal(strncmp(rig_kind_name(rig->kind), ferry_reactor_name(rig->reactor),
+                             strlen(ferry_reactor_name(rig->reactor))),
+                     0);
+    if (rig->kind >= RIG_URING_TLS)
+        rig_open_tls(rig);
     *state = rig;
     return 0;
 }
@@ -71,6 +90,7 @@ int rig_teardown(void **state)
     if (rig == NULL)
         return 0;
     ferry_reactor_close(rig->reactor);
+    ferry_tls_close(rig->tls);
     if (rig->sim != NULL) {
         assert_int_equal(sim_open_sockets(rig->sim), 0);
         sim_net_destroy(rig->sim);
@@ -89,7 +109,7 @@ void rig_turn(struct rig *rig)
     ferry_reactor_turn(rig->reactor, rig_now_ns(rig) + 10 * FERRY_NS_PER_MS);
 }
 
-static void count_done(struct ferry_op *op, int64_t result)
+void rig_count_done(struct ferry_op *op, int64_t result)
 {
     struct rig_op *rig_op = (struct rig_op *)(void *)op;
 
@@ -99,7 +119,7 @@ static void count_done(struct ferry_op *op, int64_t result)
 
 void rig_submit(struct rig *rig, struct rig_op *op)
 {
-    op->op.done = count_done;
+    op->op.done = rig_count_done;
     op->calls = 0;
     ferry_reactor_submit(rig->reactor, &op->op);
     assert_int_equal(op->calls, 0); /* never inside the call that submits */
@@ -169,6 +189,25 @@ int rig_listen(struct rig *rig, struct sockaddr_storage *addr_out, socklen_t *ad
     return fd;
 }
 
+static void rig_secure_pair(struct rig *rig, struct rig_pair *pair)
+{
+    struct ferry_tls_handshake handshakes[2];
+    struct rig_op ops[2];
+
+    for (int i = 0; i < 2; i++) {
+        handshakes[i] = (struct ferry_tls_handshake){
+            .tls = rig->tls, .initiator = i == 0, .host = "127.0.0.1"};
+        ops[i] = (struct rig_op){.op = {.io = &pair->io[i], .done = rig_count_done}};
+        ferry_tls_submit(rig->reactor, &ops[i].op, &handshakes[i]);
+        assert_int_equal(ops[i].calls, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rig_finish(rig, &ops[i]), 0);
+        assert_string_equal(handshakes[i].trouble, "");
+        assert_false(handshakes[i].kernel);
+    }
+}
+
 void rig_connect_pair(struct rig *rig, struct rig_pair *pair)
 {
     struct sockaddr_storage addr;
@@ -195,6 +234,8 @@ void rig_connect_pair(struct rig *rig, struct rig_pair *pair)
     assert_true(pair->fd[1] >= 0);
     assert_ok(ferry_reactor_attach(rig->reactor, &pair->io[1], pair->fd[1]));
     assert_ok(ferry_net_set_nodelay(rig->net, pair->fd[1]));
+    if (rig->tls != NULL)
+        rig_secure_pair(rig, pair);
 }
 
 void rig_close_side(struct rig *rig, struct rig_pair *pair, int side, bool abort)
@@ -214,15 +255,25 @@ void rig_close_pair(struct rig *rig, struct rig_pair *pair)
     ferry_net_close(rig->net, pair->listen_fd, false);
 }
 
-int rig_run_on_all(const struct CMUnitTest *tests, size_t count)
+static int run_kinds(const struct CMUnitTest *tests, size_t count, int first, int last)
 {
     int failed = 0;
 
-    for (int kind = RIG_URING; kind <= RIG_SIM; kind++) {
+    for (int kind = first; kind <= last; kind++) {
         if (!is_available((enum rig_kind)kind))
             continue;
         rig_kind_now = (enum rig_kind)kind;
         failed += _cmocka_run_group_tests(rig_kind_name(rig_kind_now), tests, count, NULL, NULL);
     }
     return failed;
+}
+
+int rig_run_on_all(const struct CMUnitTest *tests, size_t count)
+{
+    return run_kinds(tests, count, RIG_URING, RIG_SIM);
+}
+
+int rig_run_on_tls(const struct CMUnitTest *tests, size_t count)
+{
+    return run_kinds(tests, count, RIG_URING_TLS, RIG_EPOLL_TLS);
 }

@@ -9,8 +9,10 @@
 
 #include "test.h"
 
+#include "access/tls.h"
 #include "reactor/net.h"
 #include "reactor/reactor.h"
+#include "reactor/tls.h"
 
 #define RIG_WAIT_NS (20 * FERRY_NS_PER_S)
 
@@ -18,6 +20,9 @@ enum rig_kind {
     RIG_URING,
     RIG_EPOLL,
     RIG_SIM,
+    RIG_URING_TLS, /* pairs are connected through TLS; OpenSSL encrypts */
+    RIG_EPOLL_TLS,
+    RIG_KIND_COUNT,
 };
 
 struct sim_net;
@@ -30,6 +35,7 @@ struct rig {
     const struct ferry_clock *clock;
     struct sim_net *sim;
     struct sim_process *process;
+    struct ferry_tls *tls;
 };
 
 /* An op that knows how often it completed, and with what. */
@@ -53,6 +59,8 @@ int rig_teardown(void **state);
 const char *rig_kind_name(enum rig_kind kind);
 /* The tests as one group per kind that can be had here; prints which cannot, and why. */
 int rig_run_on_all(const struct CMUnitTest *tests, size_t count);
+/* The same for the kinds with TLS. */
+int rig_run_on_tls(const struct CMUnitTest *tests, size_t count);
 
 uint64_t rig_now_ns(const struct rig *rig);
 /* One turn that sleeps for 10 ms at most. */
@@ -62,6 +70,7 @@ int64_t rig_finish(struct rig *rig, struct rig_op *op);
 /* Turns for a while in which @op must not complete. */
 void rig_expect_pending(struct rig *rig, struct rig_op *op);
 
+void rig_count_done(struct ferry_op *op, int64_t result);
 void rig_submit(struct rig *rig, struct rig_op *op);
 void rig_recv(struct rig *rig, struct rig_op *op, struct ferry_io *io, void *buf, uint64_t len,
               uint64_t min_bytes);

@@ -642,7 +642,7 @@ static void test_more_ops_than_the_queue_is_deep(void **state)
         rig_close_pair(rig, &pairs[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
@@ -666,5 +666,6 @@ int main(void)
     };
 #undef RIG_TEST
 
-    return rig_run_on_all(tests, FERRY_ARRAY_LEN(tests));
+    return argc > 1 && strcmp(argv[1], "tls") == 0 ? rig_run_on_tls(tests, FERRY_ARRAY_LEN(tests))
+                                                   : rig_run_on_all(tests, FERRY_ARRAY_LEN(tests));
 }

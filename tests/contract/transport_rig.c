@@ -14,6 +14,7 @@
 #include "foreign/urma.h"
 #include "runtime/seams.h"
 #include "sim/urma/urma_sim.h"
+#include "support/certificate.h"
 #include "transport/transport.h"
 
 static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
@@ -29,6 +30,17 @@ static const struct rig_kind kinds[] = {
      .reactor = "uring",
      .remote = true,
      .can_skip = true},
+    {.name = "hp_tcp-tls-epoll",
+     .transport = "hp_tcp",
+     .reactor = "epoll",
+     .remote = true,
+     .tls = true},
+    {.name = "hp_tcp-tls-uring",
+     .transport = "hp_tcp",
+     .reactor = "uring",
+     .remote = true,
+     .can_skip = true,
+     .tls = true},
     {.name = "hp_tcp-key-epoll",
      .transport = "hp_tcp",
      .reactor = "epoll",
@@ -201,6 +213,14 @@ struct ferry_engine *rig_engine(const struct rig_kind *kind, const char *const *
         assert_ok(ferry_config_set(config, "transports.fault.enable", "true", FERRY_ORIGIN_API));
     if (kind->split)
         assert_ok(ferry_config_set(config, "transports.fault.lists", "false", FERRY_ORIGIN_API));
+    if (kind->tls) {
+        const struct test_certificate *made = test_certificate();
+
+        assert_non_null(made);
+        assert_ok(ferry_config_set(config, "tls.cert", made->cert, FERRY_ORIGIN_API));
+        assert_ok(ferry_config_set(config, "tls.key", made->key, FERRY_ORIGIN_API));
+        assert_ok(ferry_config_set(config, "tls.ca", made->cert, FERRY_ORIGIN_API));
+    }
     if (kind->key)
         assert_ok(ferry_config_set(config, "auth_key_file", key_file(), FERRY_ORIGIN_API));
     for (size_t i = 0; kind->settings != NULL && kind->settings[i] != NULL; i += 2)

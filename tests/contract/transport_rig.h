@@ -32,6 +32,7 @@ struct rig_kind {
     bool fault;    /* decorated */
     bool split;    /* the decorator takes no lists of pieces: the runtime splits them */
     bool can_skip; /* this host may lack what it needs */
+    bool tls;      /* access control: both engines have a certificate */
     bool key;      /* access control: both engines share a key */
     bool file;     /* the target is a file: no registrations, no permissions, no peer */
     const char *const *settings; /* of the kind, NULL-terminated pairs; may be NULL */

@@ -690,6 +690,7 @@ static void test_frame_statuses_map_to_the_engines_and_back(void **state)
         [FERRY_FRAME_FULL] = FERRY_ERR_QUEUE_FULL,
         [FERRY_FRAME_AUTH] = FERRY_ERR_REFUSED,
         [FERRY_FRAME_UNSUPPORTED] = FERRY_ERR_REFUSED,
+        [FERRY_FRAME_TLS_DUE] = FERRY_ERR_REFUSED,
     };
     static const struct {
         enum ferry_status engine;

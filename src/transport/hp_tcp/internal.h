@@ -26,6 +26,7 @@
 #include "control/resolve.h"
 #include "memory/registry.h"
 #include "reactor/net.h"
+#include "reactor/tls.h"
 #include "reactor/worker.h"
 #include "transport/hp_tcp/answers.h"
 #include "transport/hp_tcp/hp_tcp.h"
@@ -477,6 +478,7 @@ enum hp_lane_state {
     HP_LANE_IDLE,
     HP_LANE_RESOLVING,
     HP_LANE_CONNECTING,
+    HP_LANE_SECURING, /* the TLS handshake; where TLS is on */
     HP_LANE_GREETING, /* ferry peers only */
     HP_LANE_ASKING,   /* greeted; the question about WRITEs in doubt is out (resolve.h) */
     HP_LANE_READY,
@@ -514,6 +516,15 @@ struct hp_op {
     uint8_t header[FERRY_FRAME_FIXED_SIZE]; /* longer ones, with a list, are encoded when due */
 };
 
+/* Who encrypts. */
+enum hp_tls {
+    HP_TLS_OFF,
+    HP_TLS_OPENSSL,
+    HP_TLS_KERNEL,
+};
+
+#define HP_TLS_RECORD 16384u /* plaintext of a full record */
+
 struct hp_lane_stats {
     _Atomic uint64_t ops;
     _Atomic uint64_t bytes_read;
@@ -521,6 +532,7 @@ struct hp_lane_stats {
     _Atomic uint64_t connects;
     _Atomic uint64_t failures;
     _Atomic uint64_t resends;
+    _Atomic uint32_t tls; /* enum hp_tls, of the latest connection */
     /* WRITEs whose answer was lost, by what the question about them brought */
     _Atomic uint64_t resolved_applied;
     _Atomic uint64_t resolved_not_applied;
@@ -550,7 +562,7 @@ struct hp_lane {
     uint32_t parked;         /* refs in the queues that are PARKED */
     uint32_t path_strikes;   /* looks in a row that found the path dead */
     uint64_t path_due_ns;    /* when to look (again) */
-    uint64_t greet_until_ns; /* GREETING: when the peer's patience ends */
+    uint64_t greet_until_ns; /* SECURING, GREETING: when the peer's patience ends */
     uint32_t probe_mark;     /* peer->next_lane when a probe was last worth it */
     uint64_t probe_mark_ns;  /* and when that was */
     bool latest_large;       /* the latest READ was too large for staging */
@@ -559,6 +571,7 @@ struct hp_lane {
     uint32_t passed_over;    /* refs taken in a row while one of lower rank waited */
     uint32_t barren;         /* connections in a row that answered nothing */
     bool peer_closing;       /* GOODBYE was seen: send nothing more */
+    bool renewing;           /* the same, since the cipher has been used for long */
     bool reuse_after_close;  /* ops that are safe to repeat go on on the next connection */
     bool keep_queue;         /* so does the queue */
     bool ask_again;          /* so does a question that was not answered */
@@ -600,7 +613,9 @@ struct hp_lane {
     uint8_t hello[FERRY_FRAME_PLAIN_MAX]; /* what is said in the greeting: HELLO, then the proof */
     uint32_t hello_bytes;
     enum hp_lane_gate gate;
-    bool proof_due; /* it leaves as soon as the HELLO is sent */
+    struct ferry_tls_handshake handshake;
+    uint64_t sealed; /* about how many records of TLS this connection has carried */
+    bool proof_due;  /* it leaves as soon as the HELLO is sent */
     struct ferry_auth_transcript transcript;
     /* receive */
     uint8_t *stage;
@@ -665,10 +680,23 @@ void ferry_hp_lane_lost(struct hp_lane *lane, int32_t native, const char *where)
 /* lane_connect.c */
 void ferry_hp_lane_connect(struct hp_lane *lane);
 void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err);
+void ferry_hp_lane_greet(struct hp_lane *lane);
+/* The peer has so long for its next word, its rail less. False: no memory, the lane is closing. */
+FERRY_CHECKED bool ferry_hp_lane_await(struct hp_lane *lane, uint64_t timeout_ns);
 void ferry_hp_lane_poll_lookup(struct hp_lane *lane);
 void ferry_hp_lane_established(struct hp_lane *lane); /* connected, greeted, answered: READY */
 /* Send a frame by itself, before READY. Given: nothing is being sent; @buf stays until it is. */
 void ferry_hp_lane_send_plain(struct hp_lane *lane, uint8_t *buf, size_t len);
+
+/* lane_tls.c: TLS between connecting and greeting */
+/* Connected: TLS first if it is on, then the greeting. */
+void ferry_hp_lane_secure(struct hp_lane *lane);
+void ferry_hp_lane_secure_timed_out(struct hp_lane *lane);
+/* True: a broken connection is a refusal of our certificate, and the lane is closing. */
+bool ferry_hp_lane_alerted(struct hp_lane *lane, int32_t err);
+void ferry_hp_lane_tls_due(struct hp_lane *lane);
+/* The cipher has been used for long: time for another connection. */
+bool ferry_hp_lane_worn(const struct hp_lane *lane);
 
 /* lane_access.c: the initiator's half of a greeting with a key; nothing happens without one */
 void ferry_hp_lane_access_begin(struct hp_lane *lane);

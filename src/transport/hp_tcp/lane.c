@@ -27,7 +27,8 @@
 static const uint8_t lane_next[HP_LANE_STATE_COUNT] = {
     [HP_LANE_IDLE] = TO(RESOLVING) | TO(CONNECTING),
     [HP_LANE_RESOLVING] = TO(CONNECTING) | TO(CLOSING),
-    [HP_LANE_CONNECTING] = TO(CONNECTING) | TO(GREETING) | TO(READY) | TO(CLOSING),
+    [HP_LANE_CONNECTING] = TO(CONNECTING) | TO(SECURING) | TO(GREETING) | TO(READY) | TO(CLOSING),
+    [HP_LANE_SECURING] = TO(GREETING) | TO(CLOSING),
     [HP_LANE_GREETING] = TO(ASKING) | TO(READY) | TO(CLOSING),
     [HP_LANE_ASKING] = TO(READY) | TO(CLOSING),
     [HP_LANE_READY] = TO(CLOSING),
@@ -138,6 +139,7 @@ void ferry_hp_lane_op_done(struct hp_lane *lane, enum ferry_status status, int32
         lane->tx_offset = 0;
     }
     lane->inflight_bytes -= op->length;
+    lane->sealed += 2 + op->length / HP_TLS_RECORD;
     if (op->is_write)
         lane->write_outstanding = false;
     atomic_fetch_add_explicit(&lane->stats.ops, 1, memory_order_relaxed);
@@ -331,6 +333,7 @@ static void lane_closed(struct hp_lane *lane)
     lane->rx_direct = false;
     lane->orphan_pending = false;
     lane->peer_closing = false;
+    lane->renewing = false;
     lane->refused_first = false;
     lane->rest_unapplied = false;
     lane->reuse_after_close = false;
@@ -349,7 +352,10 @@ void ferry_hp_lane_broke(struct hp_lane *lane, int32_t native, const char *where
 {
     bool was_ready = lane->state == HP_LANE_READY || lane->state == HP_LANE_ASKING;
 
-    if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING)
+    if (ferry_hp_lane_alerted(lane, native))
+        return;
+    if (lane->state == HP_LANE_SECURING || lane->state == HP_LANE_GREETING ||
+        lane->state == HP_LANE_ASKING)
         lane->ask_again = ferry_hp_question_again(lane);
     if (was_ready || lane->ask_again || lane->rail_broke) {
         lane->reuse_after_close = true;
@@ -447,12 +453,16 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
         pump_idle(lane);
     }
     if (lane->state == HP_LANE_READY) {
+        lane->renewing |= ferry_hp_lane_worn(lane);
         fill(lane);
         ferry_hp_lane_send(lane);
     }
-    if (lane->state == HP_LANE_READY && lane->peer_closing && lane->head == lane->tail) {
+    if (lane->state == HP_LANE_READY && (lane->peer_closing || lane->renewing) &&
+        lane->head == lane->tail) {
         lane->keep_queue = true;
-        ferry_hp_lane_close(lane, FERRY_ERR_PEER_CLOSING, 0, "hp_tcp: the peer said goodbye");
+        ferry_hp_lane_close(lane, FERRY_ERR_PEER_CLOSING, 0,
+                            lane->peer_closing ? "hp_tcp: the peer said goodbye"
+                                               : "hp_tcp: the keys of TLS are renewed");
     }
     if (lane->state == HP_LANE_ASKING)
         ferry_hp_question_ask(lane);
@@ -553,7 +563,7 @@ static void path_died(struct hp_lane *lane)
     ferry_hp_lane_broke(lane, ETIMEDOUT, why);
 }
 
-/* Connected, and a greeting or the answer to a question is due. */
+/* Connected, and TLS, a greeting or the answer to a question is due. */
 static void unready_timer(struct hp_lane *lane, uint64_t now_ns)
 {
     uint64_t due;
@@ -604,7 +614,8 @@ static void on_timer(struct ferry_timer *timer)
 
     if (lane->state == HP_LANE_RESOLVING || lane->state == HP_LANE_CONNECTING)
         ferry_hp_lane_attempt_failed(lane, ETIMEDOUT);
-    else if (lane->state == HP_LANE_GREETING || lane->state == HP_LANE_ASKING)
+    else if (lane->state == HP_LANE_SECURING || lane->state == HP_LANE_GREETING ||
+             lane->state == HP_LANE_ASKING)
         unready_timer(lane, now);
     else if (lane->state == HP_LANE_READY)
         ready_timer(lane, now);

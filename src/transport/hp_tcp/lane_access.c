@@ -23,7 +23,7 @@ static const struct ferry_auth *auth_of(const struct hp_lane *lane)
 static void refuse(struct hp_lane *lane, enum ferry_status status, const char *what,
                    const char *where)
 {
-    const struct hp_endpoint *endpoint = lane->rail->endpoint;
+    const struct hp_endpoint *endpoint = lane->via->endpoint;
 
     ferry_hp_peer_set_trouble(lane->peer, "%s:%u %s", endpoint->host, endpoint->port, what);
     ferry_hp_lane_close(lane, status, 0, where);

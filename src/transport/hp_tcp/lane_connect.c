@@ -85,6 +85,10 @@ void ferry_hp_lane_attempt_failed(struct hp_lane *lane, int err)
 
     if (lane->attempt_error == 0)
         lane->attempt_error = err;
+    if (lane->state == HP_LANE_SECURING) {
+        ferry_hp_lane_secure_timed_out(lane);
+        return;
+    }
     if (lane->state == HP_LANE_GREETING) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u accepted a connection and does not greet",
                                   lane->via->endpoint->host, lane->via->endpoint->port);
@@ -160,12 +164,25 @@ static uint64_t low_water(struct hp_lane *lane)
     return atomic_load_explicit(&lane->peer->transport->next_request_id, memory_order_relaxed);
 }
 
-static void greet(struct hp_lane *lane)
+bool ferry_hp_lane_await(struct hp_lane *lane, uint64_t timeout_ns)
+{
+    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
+    uint64_t rail_timeout_ms = lane->peer->transport->settings.rail_timeout_ms;
+    uint64_t now = ferry_reactor_now(reactor);
+    uint64_t due = ferry_deadline_ns(now, rail_timeout_ms * FERRY_NS_PER_MS);
+
+    lane->greet_until_ns = ferry_deadline_ns(now, timeout_ns);
+    if (lane->peer->rail_count == 1 || due > lane->greet_until_ns)
+        due = lane->greet_until_ns;
+    if (ferry_reactor_arm(reactor, &lane->timer, due) == FERRY_OK)
+        return true;
+    ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
+    return false;
+}
+
+void ferry_hp_lane_greet(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
-    struct ferry_reactor *reactor = ferry_hp_reactor(lane->worker);
-    uint64_t now = ferry_reactor_now(reactor);
-    uint64_t due;
     struct ferry_frame frame = {
         .type = FERRY_FRAME_HELLO,
         .hello = {.lane_index = lane->index,
@@ -186,15 +203,8 @@ static void greet(struct hp_lane *lane)
     ferry_hp_lane_access_begin(lane);
     ferry_hp_lane_advance(lane, HP_LANE_GREETING);
     lane->question.tries++;
-    lane->greet_until_ns = ferry_deadline_ns(now, transport->settings.progress_timeout_ns);
-    due = ferry_deadline_ns(now, transport->settings.rail_timeout_ms * FERRY_NS_PER_MS);
-    if (lane->peer->rail_count == 1 || due > lane->greet_until_ns)
-        due = lane->greet_until_ns;
-    if (ferry_reactor_arm(reactor, &lane->timer, due) != FERRY_OK) {
-        ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a timer");
-        return;
-    }
-    ferry_hp_lane_send_plain(lane, lane->hello, lane->hello_bytes);
+    if (ferry_hp_lane_await(lane, transport->settings.progress_timeout_ns))
+        ferry_hp_lane_send_plain(lane, lane->hello, lane->hello_bytes);
 }
 
 void ferry_hp_lane_established(struct hp_lane *lane)
@@ -238,7 +248,7 @@ static void on_connected(struct ferry_op *tx, int64_t result)
         if (lane->attempt_error != 0 || result < 0)
             ferry_hp_lane_attempt_failed(lane, result < 0 ? (int)-result : ETIMEDOUT);
         else if (lane->peer->speaks_ferry)
-            greet(lane);
+            ferry_hp_lane_secure(lane);
         else
             connected_v1(lane);
     }

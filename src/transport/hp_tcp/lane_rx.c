@@ -219,6 +219,10 @@ static void greeted(struct hp_lane *lane, const struct ferry_frame *frame, const
         ferry_hp_lane_turned_away(lane);
         return;
     }
+    if (frame->status == FERRY_FRAME_TLS_DUE) {
+        ferry_hp_lane_tls_due(lane);
+        return;
+    }
     if (frame->status != FERRY_FRAME_OK) {
         ferry_hp_peer_set_trouble(lane->peer, "%s:%u refused the greeting with status %u",
                                   lane->via->endpoint->host, lane->via->endpoint->port,

@@ -151,7 +151,7 @@ static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
 /* Room for one more request? The first always fits; v1 sends nothing behind a WRITE. */
 static bool has_room(const struct hp_lane *lane)
 {
-    if (lane->peer_closing)
+    if (lane->peer_closing || lane->renewing)
         return false;
     if (lane->head == lane->tail)
         return true;

@@ -50,6 +50,7 @@ struct ferry_hp_settings {
     uint64_t resolve_keep_ns;    /* of what a peer may ask after a session's end */
     uint32_t resolve_answers_max;
     uint64_t handshake_timeout_ns;
+    uint64_t tls_records_max;
     uint32_t window_ops;   /* requests in flight on one lane */
     uint64_t window_bytes; /* payload in flight on one lane */
     uint64_t chunk_bytes;

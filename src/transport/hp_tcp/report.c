@@ -25,6 +25,12 @@ static uint64_t count(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static const char *const tls_names[] = {
+    [HP_TLS_OFF] = "off",
+    [HP_TLS_OPENSSL] = "openssl",
+    [HP_TLS_KERNEL] = "kernel",
+};
+
 static struct json_object *lane_report(const struct hp_lane *lane)
 {
     struct json_object *object = json_object_new_object();
@@ -35,6 +41,7 @@ static struct json_object *lane_report(const struct hp_lane *lane)
     put(object, "lane", lane->index);
     put(object, "rail", lane->rail->index);
     put(object, "worker", lane->worker->index);
+    put_text(object, "tls", tls_names[atomic_load_explicit(&stats->tls, memory_order_relaxed)]);
     put(object, "ops", count(&stats->ops));
     put(object, "bytes", count(&stats->bytes_read) + count(&stats->bytes_written));
     put(object, "bytes_read", count(&stats->bytes_read));

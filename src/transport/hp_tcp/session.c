@@ -155,6 +155,10 @@ static void on_timer(struct ferry_timer *timer)
 
 void ferry_hp_session_pump(struct hp_session *session)
 {
+    if (session->securing && session->state == HP_SESSION_OPEN) {
+        touch_timer(session);
+        return;
+    }
     if (session->state == HP_SESSION_OPEN || session->state == HP_SESSION_FLUSHING)
         ferry_hp_session_send(session);
     if (session->state == HP_SESSION_FLUSHING && session->head == session->tail &&
@@ -216,6 +220,7 @@ static void start(struct ferry_worker *base, struct ferry_job *job)
     session->request_ns = session->progress_ns;
     session->accepted_ns = session->progress_ns;
     ferry_hp_session_pending_add(session);
+    ferry_hp_session_secure(session);
     ferry_hp_session_pump(session);
 }
 

@@ -84,6 +84,7 @@ struct hp_session {
     struct ferry_job job; /* brings an accepted socket to its worker */
     enum hp_session_state state;
     enum hp_codec codec;
+    bool securing; /* the TLS handshake is under way: nothing else is read or said */
     bool greeted;
     bool fencing; /* the greeting waits for the end of its predecessor; nothing is read or said */
     bool challenged; /* the HELLO came, and its sender has to prove the key */
@@ -110,6 +111,7 @@ struct hp_session {
     uint64_t accepted_ns;
     uint32_t key; /* which one was proved */
     struct ferry_auth_transcript transcript;
+    struct ferry_tls_handshake handshake;
     /* receive */
     bool rx_direct;
     bool starved;             /* the next request waits for room in the ring of ranges */
@@ -160,6 +162,9 @@ void ferry_hp_session_turn_away(struct hp_session *session, enum ferry_refusal w
 void ferry_hp_session_greet(struct hp_session *session, const struct ferry_frame *frame,
                             const uint8_t *wire, uint32_t wire_bytes);
 void ferry_hp_session_prove(struct hp_session *session, const struct hp_answer *reply);
+
+/* session_tls.c: begin TLS, if it is on. */
+void ferry_hp_session_secure(struct hp_session *session);
 
 /* session_rx.c */
 /* The sender of @hello is admitted: greet it, now or once its predecessor has ended. */
