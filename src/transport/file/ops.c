@@ -166,7 +166,11 @@ static void sync_next(struct file_transport *ft, struct file_op *op)
             ferry_file_op_bad(op, 0);
             break;
         }
-        /* One that was closed meanwhile was synced first. */
+        /* One that is closed is synced first: its error, if any, is known afterwards. */
+        if (extent->state == FILE_CLOSING) {
+            ferry_list_push_back(&extent->waiters, &op->link);
+            return;
+        }
         if (extent->state != FILE_OPEN || (extent->fd[1][0] < 0 && extent->fd[1][1] < 0))
             continue;
         ferry_file_extent_use(ft, extent);
@@ -362,6 +366,10 @@ bool ferry_file_op_step(struct file_transport *ft, struct file_op *op)
     struct file_piece *piece;
     uint64_t at = op->addr + op->next;
 
+    if (op->next == op->length) {
+        sync_next(ft, op); /* it waited for a file to be closed */
+        return false;
+    }
     while (at >= extent->start + extent->length)
         extent = &op->target->extents[++op->extent];
     if (extent->path == NULL) {
