@@ -241,7 +241,9 @@ struct model_task *model_doubts_task(struct model_node *from, const struct model
         for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
             struct model_task *task = &from->model->tasks[i];
 
-            if (task->state == MODEL_TASK_RUNNING && task->to == to && task->from == from &&
+            /* The range of a WRITE that ends now may outlive its flow by a moment. */
+            if (task->state == MODEL_TASK_RUNNING && task->xfer.opcode == FERRY_WRITE &&
+                task->to == to && task->from == from &&
                 task->xfer.transport_data == lane->question.ranges[0].flow)
                 return task;
         }

@@ -271,6 +271,7 @@ static void heal(struct model *model)
             settle(model);
         for (uint32_t i = 0; i < model->profile.nodes; i++)
             model_node_removal_step(&model->nodes[i]);
+        settle(model);
         if (model->open == 0)
             break;
         if (!sim_net_advance(model->net))
