@@ -137,7 +137,10 @@ void file_rig_close(struct file_rig *rig)
 
 const char *file_path(const struct file_rig *rig, uint32_t index, char *buf)
 {
-    snprintf(buf, 320, "%s/%u", rig->folder, index);
+    const char *second = getenv("FERRY_TEST_SECOND_FOLDER");
+
+    /* Every other file on another file system, if there is one. */
+    snprintf(buf, 320, "%s/%u", second != NULL && index % 2 == 1 ? second : rig->folder, index);
     return buf;
 }
 

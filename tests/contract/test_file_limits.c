@@ -415,6 +415,68 @@ static void child_stall(void **state)
     file_rig_close(&rig);
 }
 
+static void mark(const char *name)
+{
+    char path[300];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("FERRY_TEST_MARKS"), name);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void await_mark(const char *name)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("FERRY_TEST_MARKS"), name);
+    assert_within_ms(access(path, F_OK) == 0, 120000);
+}
+
+/*
+ * For a machine where somebody else stops and starts the device under FERRY_TEST_FOLDER and says so
+ * with marks: see tests/e2e/test_file_vm.py.
+ */
+static void child_device_stall(void **state)
+{
+    struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
+    struct ferry_task_status task = FERRY_TASK_STATUS_INIT;
+    struct ferry_request request;
+    struct file_rig rig;
+    uint64_t begin;
+
+    (void)state;
+    file_rig_open_in(&rig, kind, NULL, getenv("FERRY_TEST_FOLDER"));
+    file_segment(&rig, two_files, 2);
+    sync();
+    range.length = 65536;
+    assert_int_equal(posix_memalign(&range.addr, 4096, range.length), 0);
+    assert_ok(ferry_memory_register(rig.engine, &range, 1));
+    request = file_request(&rig, FERRY_READ, 0, 0, range.length);
+    request.local = range.addr;
+    assert_ok(file_run(&rig, &request, NULL, NULL));
+    mark("ready");
+    await_mark("stopped");
+    begin = test_now_ns();
+    request.deadline_ns = begin + 1000000000;
+    request.remote_offset = 65536;
+    assert_ok(ferry_batch_reset(rig.engine, rig.batch));
+    assert_ok(ferry_batch_submit(rig.engine, rig.batch, &request, 1));
+    assert_ok(ferry_batch_wait(rig.engine, rig.batch, test_deadline_ms(60000), NULL));
+    assert_true(test_now_ns() - begin >= 1000000000);
+    assert_ok(ferry_task_status(rig.engine, rig.batch, 0, &task));
+    assert_int_equal(task.state, FERRY_TASK_TIMED_OUT);
+    assert_int_equal(file_report(&rig, "quarantined"), 1);
+    assert_status(ferry_memory_unregister(rig.engine, &range, 1, 1000000), FERRY_ERR_BUSY);
+    mark("timed_out");
+    await_mark("started");
+    assert_within_ms(file_report(&rig, "quarantined") == 0, 60000);
+    assert_ok(ferry_memory_unregister(rig.engine, &range, 1, 60000000000u));
+    free(range.addr);
+    file_rig_close(&rig);
+}
+
 /* Memory of many addresses and few pages, so that a long READ needs no memory. */
 static unsigned char *repeated_map(uint64_t len, uint64_t page_bytes)
 {
@@ -641,6 +703,7 @@ static const struct file_child children[] = {
     {"stall", child_stall},
     {"long_request", child_long_request},
     {"writer", child_writer},
+    {"device_stall", child_device_stall},
     {NULL, NULL},
 };
 
