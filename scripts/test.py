@@ -303,8 +303,7 @@ def stage_asan(run, tally):
 def stage_tsan(run, tally):
     options = ["-Db_sanitize=thread", "-Db_lundef=false", "--buildtype=debugoptimized"]
     env = {"FERRY_TEST_SANITIZER": "thread",
-           "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=" +
-           os.path.join(TOP, "tests", "support", "tsan.supp")}
+           "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
     if run.build(tally, "build-tsan", options):
         tally.skip("model (build-tsan)", "runs in one thread; it is run under the other sanitizers")
         meson_tests(run, tally, "build-tsan", TSAN_SUITES, 1200 if not run.long else 7200, 6, env, no_randomization())

@@ -24,6 +24,37 @@
 
 #define FERRY_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
+/*
+ * Around a system call that moves payload of another address space: its order is the protocol's,
+ * which the thread sanitizer cannot see where both ends live in one process. Nothing otherwise.
+ */
+#if defined(__SANITIZE_THREAD__)
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+
+static inline void ferry_payload_call_begin(void)
+{
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+
+static inline void ferry_payload_call_end(void)
+{
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+static inline void ferry_payload_call_begin(void)
+{
+}
+
+static inline void ferry_payload_call_end(void)
+{
+}
+#endif
+
 /* Tell a spinning core that it spins. */
 static inline void ferry_cpu_relax(void)
 {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/compiler.h"
 
 /* A peer that connects and resets in a loop must not hold the turn. */
 #define ACCEPT_TRIES_MAX 16
@@ -102,9 +103,11 @@ static struct ferry_attempt try_recv(struct ferry_op *op)
     ssize_t got;
 
     FERRY_DASSERT(left > 0);
+    ferry_payload_call_begin();
     do {
         got = recv(op->io->fd, (char *)op->buf + op->progress, want, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
+    ferry_payload_call_end();
     return received(op, got, want);
 }
 
@@ -141,9 +144,11 @@ static struct ferry_attempt try_recvv(struct ferry_op *op)
     ssize_t got;
 
     FERRY_DASSERT(want > 0);
+    ferry_payload_call_begin();
     do {
         got = recvmsg(op->io->fd, &msg, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
+    ferry_payload_call_end();
     return received(op, got, want);
 }
 
@@ -153,6 +158,7 @@ static struct ferry_attempt try_send(struct ferry_op *op)
     uint64_t want;
     ssize_t sent;
 
+    ferry_payload_call_begin();
     do {
         if (op->kind == FERRY_OP_SEND) {
             want = op->len < FERRY_STEP_BYTES ? op->len : FERRY_STEP_BYTES;
@@ -165,6 +171,7 @@ static struct ferry_attempt try_send(struct ferry_op *op)
             sent = sendmsg(op->io->fd, &msg, flags);
         }
     } while (sent < 0 && errno == EINTR);
+    ferry_payload_call_end();
     if (sent < 0)
         return failed(errno);
     return (struct ferry_attempt){.done = true, .result = sent, .ran_dry = (uint64_t)sent < want};
