@@ -10,7 +10,12 @@
  *   name, type "memory" | "file", machine_id, rpc_server_addr, optional rdma_server_name, detail:
  *     memory: device_attrs {}, buffers [...], devices [...], topology "text",
  *             transport_attrs [[id, text]]
- *   ferry: {"version": "0.1.0"}, which other decoders ignore
+ *   ferry: {"version": "0.1.0", optional transport_attrs [[id, text]]}, which other decoders
+ * ignore; a buffer may have a member of this name with attributes of its own
+ *
+ * Attributes of transports that only ferry has, whose ids begin at FERRY_DOCUMENT_OWN_ID_MIN, are
+ * in the members named ferry and nowhere else: a reader that tries the transports of a buffer in
+ * their order does not meet a number that it gives another meaning.
  */
 #ifndef FERRY_METADATA_DOCUMENT_H
 #define FERRY_METADATA_DOCUMENT_H
@@ -35,6 +40,7 @@ struct json_object;
 /* Attributes of one segment or of one buffer. */
 #define FERRY_DOCUMENT_ATTRS_MAX     64
 #define FERRY_DOCUMENT_LOCATION_SIZE 64
+#define FERRY_DOCUMENT_OWN_ID_MIN    (1 << 24)
 
 /* One [transport id, attribute text] pair. */
 struct ferry_document_attr {

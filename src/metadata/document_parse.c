@@ -255,11 +255,54 @@ static enum ferry_status parse_foreign(const struct ferry_json *object,
     return status;
 }
 
+/*
+ * The attributes in a member "ferry", which has them for transports that only ferry has. The other
+ * members of it are for later ferries, and kept.
+ */
+static enum ferry_status take_own(struct ferry_document *doc, int64_t index,
+                                  const struct ferry_json *ferry)
+{
+    struct ferry_json pairs = {0};
+    enum ferry_status status = ferry_json_opt_array(ferry, "transport_attrs", &pairs);
+
+    if (status == FERRY_OK)
+        status = check_pairs(&pairs);
+    for (size_t i = 0; status == FERRY_OK && i < ferry_json_len(&pairs); i++) {
+        struct ferry_json pair = ferry_json_item(&pairs, i);
+        const char *text;
+        int64_t id;
+
+        status = parse_pair(&pair, &id, &text);
+        if (status == FERRY_OK && id < FERRY_DOCUMENT_OWN_ID_MIN)
+            return ferry_json_fail(&pair, "transport %" PRId64 " is not ferry's own", id);
+    }
+    return status == FERRY_OK ? take_pairs(doc, index, &pairs) : status;
+}
+
+static enum ferry_status parse_own(const struct ferry_json *object, struct ferry_document *doc,
+                                   uint32_t index)
+{
+    static const char *const known[] = {"transport_attrs", NULL};
+    struct ferry_json ferry = {0};
+    struct json_object *rest = NULL;
+    enum ferry_status status = ferry_json_opt_object(object, "ferry", &ferry);
+
+    if (status != FERRY_OK || ferry.value == NULL)
+        return status;
+    status = take_own(doc, index, &ferry);
+    if (status == FERRY_OK)
+        status = keep_others(&ferry, known, &rest);
+    if (status == FERRY_OK && rest != NULL)
+        status = keep(&doc->buffers[index].kept, "ferry", rest);
+    json_object_put(rest);
+    return status;
+}
+
 static enum ferry_status parse_buffer(const struct ferry_json *object, struct ferry_document *doc)
 {
     static const char *const known[] = {
         "addr", "length",   "location",     "transports", "regions", "transport_attrs",
-        "rkey", "shm_path", "mnnvl_handle", "internal",   NULL,
+        "rkey", "shm_path", "mnnvl_handle", "internal",   "ferry",   NULL,
     };
     uint64_t addr = 0;
     uint64_t length = 0;
@@ -289,6 +332,8 @@ static enum ferry_status parse_buffer(const struct ferry_json *object, struct fe
         status = parse_regions(object, &doc->buffers[index]);
     if (status == FERRY_OK)
         status = parse_foreign(object, &doc->buffers[index]);
+    if (status == FERRY_OK)
+        status = parse_own(object, doc, index);
     if (status == FERRY_OK)
         status = keep_others(object, known, &doc->buffers[index].kept);
     return status;
@@ -444,13 +489,15 @@ static enum ferry_status parse_memory(const struct source *source, const struct 
 static enum ferry_status parse_ferry(const struct ferry_json *root, struct ferry_document *doc,
                                      struct json_object **kept)
 {
-    static const char *const known[] = {"version", NULL};
+    static const char *const known[] = {"version", "transport_attrs", NULL};
     struct ferry_json ferry;
     enum ferry_status status = ferry_json_opt_object(root, "ferry", &ferry);
 
     if (status != FERRY_OK || ferry.value == NULL)
         return status;
     status = copy_string(&ferry, "version", FERRY_DOCUMENT_NAME_MAX, &doc->ferry_version);
+    if (status == FERRY_OK)
+        status = take_own(doc, -1, &ferry);
     return status != FERRY_OK ? status : keep_others(&ferry, known, kept);
 }
 

@@ -112,14 +112,34 @@ static void add_string(struct ferry_text *text, const char *key, const char *val
     add_quoted(text, value);
 }
 
-static void add_attrs(struct ferry_text *text, const struct ferry_document_attr *attrs,
-                      uint32_t count)
+static bool is_own(const struct ferry_document_attr *attr)
 {
-    ferry_text_add(text, ",\"transport_attrs\":[");
+    return attr->transport_id >= FERRY_DOCUMENT_OWN_ID_MIN;
+}
+
+static bool has_own(const struct ferry_document_attr *attrs, uint32_t count)
+{
     for (uint32_t i = 0; i < count; i++) {
-        ferry_text_addf(text, "%s[%" PRId32 ",", i > 0 ? "," : "", attrs[i].transport_id);
+        if (is_own(&attrs[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Those that are ferry's own, or the others. */
+static void add_attrs(struct ferry_text *text, const struct ferry_document_attr *attrs,
+                      uint32_t count, bool own)
+{
+    bool first = true;
+
+    ferry_text_add(text, "\"transport_attrs\":[");
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_own(&attrs[i]) != own)
+            continue;
+        ferry_text_addf(text, "%s[%" PRId32 ",", first ? "" : ",", attrs[i].transport_id);
         add_quoted(text, attrs[i].text);
         ferry_text_add(text, "]");
+        first = false;
     }
     ferry_text_add(text, "]");
 }
@@ -133,9 +153,15 @@ static void add_transports(struct ferry_text *text, const struct ferry_document_
         add_value(text, kept);
         return;
     }
+    bool first = true;
+
     ferry_text_add(text, "[");
-    for (uint32_t i = 0; i < buffer->attr_count; i++)
-        ferry_text_addf(text, "%s%" PRId32, i > 0 ? "," : "", buffer->attrs[i].transport_id);
+    for (uint32_t i = 0; i < buffer->attr_count; i++) {
+        if (is_own(&buffer->attrs[i]))
+            continue;
+        ferry_text_addf(text, "%s%" PRId32, first ? "" : ",", buffer->attrs[i].transport_id);
+        first = false;
+    }
     ferry_text_add(text, "]");
 }
 
@@ -155,15 +181,26 @@ static void add_regions(struct ferry_text *text, const struct ferry_document_buf
 
 static void add_buffer(struct ferry_text *text, const struct ferry_document_buffer *buffer)
 {
-    static const char *const written[] = {"transports",   "regions",  "rkey", "shm_path",
-                                          "mnnvl_handle", "internal", NULL};
+    static const char *const written[] = {"transports",   "regions",  "rkey",  "shm_path",
+                                          "mnnvl_handle", "internal", "ferry", NULL};
+    static const char *const none[] = {NULL};
 
     ferry_text_addf(text, "{\"addr\":%" PRIu64 ",\"length\":%" PRIu64 ",", buffer->addr,
                     buffer->length);
     add_string(text, "location", buffer->location);
     add_transports(text, buffer);
     add_regions(text, buffer);
-    add_attrs(text, buffer->attrs, buffer->attr_count);
+    ferry_text_add(text, ",");
+    add_attrs(text, buffer->attrs, buffer->attr_count, false);
+    if (has_own(buffer->attrs, buffer->attr_count)) {
+        ferry_text_add(text, ",\"ferry\":{");
+        add_attrs(text, buffer->attrs, buffer->attr_count, true);
+        add_kept_others(text, kept_member(buffer->kept, "ferry"), none);
+        ferry_text_add(text, "}");
+    } else if (kept_member(buffer->kept, "ferry") != NULL) {
+        ferry_text_add(text, ",\"ferry\":");
+        add_value(text, kept_member(buffer->kept, "ferry"));
+    }
     add_kept_or(text, buffer->kept, "rkey", "[]");
     add_kept_or(text, buffer->kept, "shm_path", "\"\"");
     add_kept_or(text, buffer->kept, "mnnvl_handle", "\"\"");
@@ -187,7 +224,8 @@ static void add_detail(struct ferry_text *text, const struct ferry_document *doc
     ferry_text_add(text, "]");
     add_kept_or(text, kept, "device_attrs", "{}");
     add_kept_or(text, kept, "devices", "[]");
-    add_attrs(text, doc->attrs, doc->attr_count);
+    ferry_text_add(text, ",");
+    add_attrs(text, doc->attrs, doc->attr_count, false);
     add_kept_others(text, kept, written);
     ferry_text_add(text, "}");
 }
@@ -200,6 +238,10 @@ static void add_ferry(struct ferry_text *text, const struct ferry_document *doc)
         return;
     ferry_text_add(text, ",\"ferry\":{");
     add_string(text, "version", doc->ferry_version);
+    if (has_own(doc->attrs, doc->attr_count)) {
+        ferry_text_add(text, ",");
+        add_attrs(text, doc->attrs, doc->attr_count, true);
+    }
     add_kept_others(text, kept_member(doc->kept, "ferry"), none);
     ferry_text_add(text, "}");
 }
