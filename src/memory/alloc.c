@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Maps, binds, populates and unmaps pages. Any thread, no state; the only system calls are mmap,
- * mbind, madvise and munmap. Nothing here touches memory it did not map.
+ * mbind, madvise and munmap, and for pages that are shared those on memory descriptors. Nothing
+ * here touches memory it did not map.
  */
 #include "memory/alloc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,6 +27,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 /* Map with the start aligned: map one alignment more and give the ends back. */
 static void *map_aligned(size_t length, size_t alignment)
@@ -41,6 +46,44 @@ static void *map_aligned(size_t length, size_t alignment)
     if (slack - lead > 0)
         munmap(base + lead + length, slack - lead);
     return base + lead;
+}
+
+enum ferry_status ferry_sealed_create(const char *name, uint64_t length, int *fd_out)
+{
+    FERRY_AUTO_FD int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES))
+        return ferry_fail(FERRY_ERR_UNSUPPORTED, "memory descriptors are not to be had here: %s",
+                          strerror(errno));
+    if (fd < 0)
+        return ferry_fail_errno(errno, "memory descriptor for %s", name);
+    if (length > INT64_MAX || ftruncate(fd, (off_t)length) != 0)
+        return ferry_fail(FERRY_ERR_NO_MEMORY, "memory descriptor of %" PRIu64 " bytes: %s", length,
+                          strerror(errno));
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        return ferry_fail_errno(errno, "seal a memory descriptor");
+    *fd_out = ferry_take_fd(&fd);
+    return FERRY_OK;
+}
+
+/* In the place of the private pages: the same addresses, by a descriptor. */
+static enum ferry_status share(struct ferry_pages *pages, bool sealed)
+{
+    enum ferry_status status = ferry_sealed_create("ferry-memory", pages->length, &pages->fd);
+
+    if (status != FERRY_OK)
+        return status;
+    if (mmap(pages->addr, pages->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pages->fd,
+             0) == MAP_FAILED)
+        return ferry_fail(FERRY_ERR_NO_MEMORY, "allocate: no %zu bytes of shared memory: %s",
+                          pages->length, strerror(errno));
+    /* Our own mapping stays as it is. EINVAL: a kernel before 5.1, where the descriptor that peers
+     * are given is all that keeps them from writing. */
+    if (sealed && fcntl(pages->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0 && errno != EINVAL)
+        return ferry_fail_errno(errno, "allocate: seal memory against writing");
+    if (fcntl(pages->fd, F_ADD_SEALS, F_SEAL_SEAL) != 0)
+        return ferry_fail_errno(errno, "allocate: seal memory");
+    return FERRY_OK;
 }
 
 static enum ferry_status bind_node(struct ferry_pages *pages, int32_t node)
@@ -106,7 +149,7 @@ enum ferry_status ferry_pages_alloc(uint64_t length, const struct ferry_pages_op
     }
     rounded -= rounded % page;
 
-    struct ferry_pages pages = {.length = rounded};
+    struct ferry_pages pages = {.length = rounded, .fd = -1};
     pages.addr = map_aligned(pages.length, alignment);
     if (pages.addr == NULL) {
         return ferry_fail(FERRY_ERR_NO_MEMORY, "allocate: no %" PRIu64 " bytes of memory: %s",
@@ -114,7 +157,9 @@ enum ferry_status ferry_pages_alloc(uint64_t length, const struct ferry_pages_op
     }
 
     enum ferry_status status = FERRY_OK;
-    if (options->location.numa_node != FERRY_LOCATION_ANY_NODE)
+    if (options->shared)
+        status = share(&pages, options->sealed);
+    if (status == FERRY_OK && options->location.numa_node != FERRY_LOCATION_ANY_NODE)
         status = bind_node(&pages, options->location.numa_node);
     /* Advice: a kernel without huge pages serves small ones. */
     if (status == FERRY_OK && options->huge)
@@ -131,7 +176,9 @@ enum ferry_status ferry_pages_alloc(uint64_t length, const struct ferry_pages_op
 
 void ferry_pages_free(struct ferry_pages *pages)
 {
-    if (pages->addr != NULL)
+    if (pages->addr != NULL) {
         munmap(pages->addr, pages->length);
+        ferry_cleanup_fd(&pages->fd);
+    }
     memset(pages, 0, sizeof(*pages));
 }

@@ -333,7 +333,8 @@ static void describe(const struct ferry_registration *entry,
     *buffer_out = (struct ferry_registry_buffer){.addr = entry->addr,
                                                  .length = entry->length,
                                                  .registration_id = entry->id,
-                                                 .permission = entry->permission};
+                                                 .permission = entry->permission,
+                                                 .fd = -1};
     memcpy(buffer_out->location, entry->location, sizeof(buffer_out->location));
 }
 

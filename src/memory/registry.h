@@ -313,6 +313,7 @@ struct ferry_registry_buffer {
     uint64_t registration_id;
     enum ferry_permission permission;
     char location[FERRY_REGISTRY_LOCATION_SIZE];
+    int fd; /* borrowed: of exactly this memory, sealed; -1, which is all the registry knows of */
 };
 
 struct ferry_registry_list {

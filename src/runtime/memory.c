@@ -136,7 +136,25 @@ static enum ferry_status remove_buffers(struct ferry_engine *engine,
     return result;
 }
 
-/* Every transport that moves bytes by device learns of the ranges, in the order of the list. */
+/* The descriptor of memory that was allocated here and can be shared; else -1. */
+static int shared_fd(struct ferry_engine *engine, const struct ferry_registry_buffer *buffer)
+{
+    struct ferry_list *head = &engine->allocations;
+    int fd = -1;
+
+    pthread_mutex_lock(&engine->memory_mutex);
+    for (struct ferry_list *link = head->next; link != head && fd < 0; link = link->next) {
+        const struct ferry_pages *pages =
+            &FERRY_CONTAINER_OF(link, struct ferry_allocation, link)->pages;
+
+        if ((uintptr_t)pages->addr == buffer->addr && pages->length == buffer->length)
+            fd = pages->fd;
+    }
+    pthread_mutex_unlock(&engine->memory_mutex);
+    return fd;
+}
+
+/* Every transport learns of the ranges, in the order of the list. */
 static enum ferry_status add_buffers(struct ferry_engine *engine,
                                      const struct ferry_registry_spec *specs, uint32_t count)
 {
@@ -145,6 +163,8 @@ static enum ferry_status add_buffers(struct ferry_engine *engine,
         enum ferry_status status = ferry_registry_find(&engine->registry, specs[i].addr,
                                                        specs[i].length, &buffer);
 
+        if (status == FERRY_OK)
+            buffer.fd = shared_fd(engine, &buffer);
         for (uint32_t t = 0; t < engine->transport_count && status == FERRY_OK; t++) {
             if (engine->transports[t].transport != NULL)
                 status = ferry_transport_add_buffer(engine->transports[t].transport, &buffer);
@@ -270,44 +290,72 @@ enum ferry_status ferry_memory_unregister(struct ferry_engine *engine,
     return status == FERRY_OK ? finish_removal(engine, &removal, timeout_ns) : status;
 }
 
+/* Some transport in use gives memory to peers by descriptor. */
+static bool wants_shared(const struct ferry_engine *engine)
+{
+    for (uint32_t t = 0; t < engine->transport_count; t++) {
+        const struct ferry_transport *transport = engine->transports[t].transport;
+
+        if (transport != NULL && (transport->ops->caps & FERRY_CAP_SHARED) != 0)
+            return true;
+    }
+    return false;
+}
+
+static void put_allocation(struct ferry_engine *engine, struct ferry_allocation *allocation)
+{
+    pthread_mutex_lock(&engine->memory_mutex);
+    ferry_list_push_back(&engine->allocations, &allocation->link);
+    pthread_mutex_unlock(&engine->memory_mutex);
+}
+
+static void drop_allocation(struct ferry_engine *engine, struct ferry_allocation *allocation)
+{
+    pthread_mutex_lock(&engine->memory_mutex);
+    ferry_list_remove(&allocation->link);
+    pthread_mutex_unlock(&engine->memory_mutex);
+    ferry_pages_free(&allocation->pages);
+    free(allocation);
+}
+
 enum ferry_status ferry_memory_alloc(struct ferry_engine *engine, uint64_t length,
                                      const char *location, enum ferry_permission permission,
                                      void **addr_out)
 {
     enum ferry_status status = ferry_engine_enter_blocking(engine);
     struct ferry_memory_range range = FERRY_MEMORY_RANGE_INIT;
-    struct ferry_pages_options options = {.huge = true, .populate = true};
+    struct ferry_pages_options options = {
+        .huge = true, .populate = true, .sealed = permission != FERRY_PERMISSION_READ_WRITE};
     struct ferry_allocation *allocation;
-    struct ferry_pages pages = {0};
 
     if (status != FERRY_OK)
         return status;
     if (addr_out == NULL)
         return ferry_fail(FERRY_ERR_INVALID, "memory: nowhere to put the address");
     status = ferry_location_parse(location, &options.location);
-    if (status == FERRY_OK)
-        status = ferry_pages_alloc(length, &options, &pages);
     if (status != FERRY_OK)
         return status;
+    options.shared = permission != FERRY_PERMISSION_LOCAL && wants_shared(engine);
     allocation = calloc(1, sizeof(*allocation));
-    range.addr = pages.addr;
-    range.length = pages.length;
-    range.location = location;
-    range.permission = permission;
-    status = allocation != NULL ? ferry_memory_register(engine, &range, 1)
-                                : ferry_fail(FERRY_ERR_NO_MEMORY, "memory: out of memory");
+    if (allocation == NULL)
+        return ferry_fail(FERRY_ERR_NO_MEMORY, "memory: out of memory");
+    status = ferry_pages_alloc(length, &options, &allocation->pages);
     if (status != FERRY_OK) {
-        ferry_pages_free(&pages);
         free(allocation);
         return status;
     }
-    allocation->addr = pages.addr;
-    allocation->length = pages.length;
-    allocation->map_length = pages.length;
-    pthread_mutex_lock(&engine->memory_mutex);
-    ferry_list_push_back(&engine->allocations, &allocation->link);
-    pthread_mutex_unlock(&engine->memory_mutex);
-    *addr_out = pages.addr;
+    /* On the list first: transports ask it for the descriptor. */
+    put_allocation(engine, allocation);
+    range.addr = allocation->pages.addr;
+    range.length = allocation->pages.length;
+    range.location = location;
+    range.permission = permission;
+    status = ferry_memory_register(engine, &range, 1);
+    if (status != FERRY_OK) {
+        drop_allocation(engine, allocation);
+        return status;
+    }
+    *addr_out = range.addr;
     return FERRY_OK;
 }
 
@@ -322,7 +370,7 @@ static struct ferry_allocation *take_allocation(struct ferry_engine *engine, con
         struct ferry_allocation *allocation = FERRY_CONTAINER_OF(link, struct ferry_allocation,
                                                                  link);
 
-        if (allocation->addr == addr)
+        if (allocation->pages.addr == addr)
             found = allocation;
     }
     if (found != NULL)
@@ -333,9 +381,7 @@ static struct ferry_allocation *take_allocation(struct ferry_engine *engine, con
 
 static void unmap(struct ferry_allocation *allocation)
 {
-    struct ferry_pages pages = {.addr = allocation->addr, .length = allocation->map_length};
-
-    ferry_pages_free(&pages);
+    ferry_pages_free(&allocation->pages);
     free(allocation);
 }
 
@@ -344,8 +390,8 @@ static enum ferry_status unregister_last(struct ferry_engine *engine,
                                          const struct ferry_allocation *allocation,
                                          uint64_t timeout_ns)
 {
-    struct ferry_registry_range range = {.addr = (uintptr_t)allocation->addr,
-                                         .length = allocation->length};
+    struct ferry_registry_range range = {.addr = (uintptr_t)allocation->pages.addr,
+                                         .length = allocation->pages.length};
     struct ferry_removal removal = {0};
     enum ferry_status status = ferry_registry_hide(&engine->registry, &range, 1, &removal);
 
@@ -358,7 +404,7 @@ static enum ferry_status unregister_last(struct ferry_engine *engine,
         FERRY_ERR_BUSY,
         "memory: %p was registered once more with ferry_memory_register(); unregister "
         "it first",
-        allocation->addr);
+        allocation->pages.addr);
 }
 
 enum ferry_status ferry_memory_free(struct ferry_engine *engine, void *addr, uint64_t timeout_ns)
@@ -376,9 +422,7 @@ enum ferry_status ferry_memory_free(struct ferry_engine *engine, void *addr, uin
         unmap(allocation);
         return status;
     }
-    pthread_mutex_lock(&engine->memory_mutex);
-    ferry_list_push_back(&engine->allocations, &allocation->link);
-    pthread_mutex_unlock(&engine->memory_mutex);
+    put_allocation(engine, allocation);
     return status;
 }
 

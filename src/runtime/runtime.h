@@ -33,6 +33,7 @@
 #include "base/pool.h"
 #include "base/ring.h"
 #include "control/channel.h"
+#include "memory/alloc.h"
 #include "memory/registry.h"
 #include "metadata/store.h"
 #include "reactor/worker.h"
@@ -102,9 +103,7 @@ struct ferry_keeper {
 /* What is allocated by ferry_memory_alloc(). */
 struct ferry_allocation {
     struct ferry_list link;
-    void *addr;
-    uint64_t length;     /* registered */
-    uint64_t map_length; /* mapped */
+    struct ferry_pages pages; /* registered as a whole */
 };
 
 struct ferry_engine {

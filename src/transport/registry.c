@@ -113,6 +113,16 @@ static void no_explain(struct ferry_target *target, char *buf, size_t buf_len)
     (void)buf_len;
 }
 
+static enum ferry_reach no_reach(struct ferry_target *target, uint64_t remote_addr, uint64_t length,
+                                 char *why)
+{
+    (void)target;
+    (void)remote_addr;
+    (void)length;
+    (void)why;
+    return FERRY_REACH_YES;
+}
+
 static void no_report(struct ferry_transport *transport, struct json_object *object)
 {
     (void)transport;
@@ -180,6 +190,8 @@ enum ferry_status ferry_transport_ops_merge(const struct ferry_transport_ops *op
         full.revoke = no_revoke;
     if (full.target_explain == NULL)
         full.target_explain = no_explain;
+    if (full.target_reach == NULL)
+        full.target_reach = no_reach;
     if (full.report == NULL)
         full.report = no_report;
     *merged_out = full;

@@ -246,6 +246,20 @@ void ferry_transport_target_close(struct ferry_target *target)
     target->transport->ops->target_close(target);
 }
 
+enum ferry_reach ferry_transport_target_reach(struct ferry_target *target, uint64_t remote_addr,
+                                              uint64_t length, char *why)
+{
+    enum ferry_reach reach;
+
+    if (why != NULL)
+        why[0] = '\0';
+    reach = target->transport->ops->target_reach(target, remote_addr, length, why);
+    FERRY_ASSERT(reach <= FERRY_REACH_NO);
+    FERRY_ASSERT(why == NULL || memchr(why, '\0', FERRY_REACH_TEXT_SIZE) != NULL);
+    FERRY_ASSERT(why == NULL || (reach == FERRY_REACH_YES) == (why[0] == '\0'));
+    return reach;
+}
+
 void ferry_transport_target_explain(struct ferry_target *target, char *buf, size_t buf_len)
 {
     FERRY_ASSERT(buf_len > 0);

@@ -55,6 +55,7 @@ struct json_object;
 #define FERRY_CAP_DECORATOR (1u << 4) /* wraps another transport (fault) */
 #define FERRY_CAP_VECTOR    (1u << 5) /* xfers with pieces; without it the runtime splits them */
 #define FERRY_CAP_FILE      (1u << 6) /* files_open: serves file segments; takes length 0 */
+#define FERRY_CAP_SHARED    (1u << 7) /* gives memory that the engine allocated to peers, by fd */
 
 /* What a transport may use of its engine. Lives as long as the transport. */
 struct ferry_transport_env {
@@ -118,8 +119,9 @@ struct ferry_xfer {
     /* the transport's own, between submit and end */
     void *transport_data;
     /*
-     * set by the transport before an end with ERR_PEER_GONE or ERR_NOT_MAPPED: no byte was applied
-     * (a READ never is), so the whole request may be submitted again on a newer description
+     * set by the transport before an end with ERR_PEER_GONE, ERR_NOT_MAPPED or ERR_UNSUPPORTED: no
+     * byte was applied (a READ never is), so the whole request may be submitted again, after the
+     * first two on a newer description, after the last over another transport
      */
     bool unapplied;
     /* set by the transport before an end that is a failure: so many bytes from the start are known
@@ -188,6 +190,15 @@ struct ferry_target {
     struct ferry_transport *transport;
     uint64_t max_transfer_bytes; /* of both sides; the runtime refuses larger requests */
 };
+
+/* Whether a target can be reached for a range of it, as far as is known now. */
+enum ferry_reach {
+    FERRY_REACH_YES = 0,
+    FERRY_REACH_UNKNOWN = 1, /* the peers have not met yet; a request waits for that */
+    FERRY_REACH_NO = 2,
+};
+
+#define FERRY_REACH_TEXT_SIZE 192
 
 struct ferry_transport_ops {
     uint32_t ops_version; /* FERRY_TRANSPORT_OPS_VERSION at compile time */
@@ -299,6 +310,16 @@ struct ferry_transport_ops {
     void (*target_explain)(struct ferry_target *target, char *buf, size_t buf_len);
 
     /*
+     * Optional. Any thread; must not block, must not allocate. Whether requests on
+     * [remote_addr, remote_addr + length) of the target can be served. Unless YES, and if @why is
+     * not NULL, it is told the reason in words (FERRY_REACH_TEXT_SIZE bytes). A range that the
+     * target does not have is not a reason: such a request ends with ERR_RANGE. A request that is
+     * submitted all the same ends with ERR_UNSUPPORTED and `unapplied`. Default: YES.
+     */
+    enum ferry_reach (*target_reach)(struct ferry_target *target, uint64_t remote_addr,
+                                     uint64_t length, char *why);
+
+    /*
      * Required. Any thread; must not block, must not allocate. All or nothing.
      * Given:   every xfer is valid, its local ranges are leased by the runtime, all targets are
      * this transport's; pieces only with FERRY_CAP_VECTOR. Ensures: on FERRY_OK each xfer ends
@@ -363,6 +384,9 @@ enum ferry_status ferry_transport_files_open(struct ferry_transport *transport,
                                              struct ferry_target **target_out);
 void ferry_transport_target_close(struct ferry_target *target);
 void ferry_transport_target_explain(struct ferry_target *target, char *buf, size_t buf_len);
+/* @why: NULL, or FERRY_REACH_TEXT_SIZE bytes; "" if YES. */
+enum ferry_reach ferry_transport_target_reach(struct ferry_target *target, uint64_t remote_addr,
+                                              uint64_t length, char *why);
 enum ferry_status ferry_transport_submit(struct ferry_transport *transport,
                                          struct ferry_xfer *const *xfers, uint32_t count);
 void ferry_transport_cancel(struct ferry_transport *transport, struct ferry_xfer *xfer);

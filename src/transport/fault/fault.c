@@ -160,6 +160,13 @@ static void fault_target_close(struct ferry_target *target)
     free(own);
 }
 
+static enum ferry_reach fault_reach(struct ferry_target *target, uint64_t remote_addr,
+                                    uint64_t length, char *why)
+{
+    return ferry_transport_target_reach(
+        FERRY_CONTAINER_OF(target, struct fault_target, base)->inner, remote_addr, length, why);
+}
+
 static void fault_explain(struct ferry_target *target, char *buf, size_t buf_len)
 {
     ferry_transport_target_explain(FERRY_CONTAINER_OF(target, struct fault_target, base)->inner,
@@ -316,6 +323,7 @@ static void fill_ops(struct fault_transport *fault, const struct ferry_config *c
         fault->ops.files_open = fault_files_open;
     fault->ops.target_close = fault_target_close;
     fault->ops.target_explain = fault_explain;
+    fault->ops.target_reach = fault_reach;
     fault->ops.submit = fault_submit;
     fault->ops.cancel = fault_cancel;
     fault->ops.revoke = fault_revoke;
