@@ -18,6 +18,9 @@
 #ifdef FERRY_HAVE_HP_TCP
 #include "transport/hp_tcp/hp_tcp.h"
 #endif
+#ifdef FERRY_HAVE_SHM
+#include "transport/shm/shm.h"
+#endif
 #ifdef FERRY_HAVE_UB
 #include "transport/ub/ub.h"
 #endif
@@ -28,6 +31,9 @@ static const struct ferry_transport_ops *const rows[] = {
 #endif
 #ifdef FERRY_HAVE_HP_TCP
     &ferry_hp_tcp_ops,
+#endif
+#ifdef FERRY_HAVE_SHM
+    &ferry_shm_ops,
 #endif
     &ferry_loop_ops,   &ferry_file_ops, &ferry_fault_ops,
 };

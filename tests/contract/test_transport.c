@@ -280,6 +280,8 @@ static void test_transport_pushes_back_when_full(void **state)
                                            "8",
                                            "transports.ub.max_outstanding_tasks",
                                            "8",
+                                           "transports.shm.max_outstanding_tasks",
+                                           "8",
                                            NULL};
     struct ferry_request requests[RIG_BATCH];
     uint32_t refused = 0;
@@ -325,6 +327,8 @@ static void test_transport_refuses_what_is_longer_than_it_moves(void **state)
                                            "transports.file.max_transfer_bytes",
                                            "1MiB",
                                            "transports.ub.max_transfer_bytes",
+                                           "1MiB",
+                                           "transports.shm.max_transfer_bytes",
                                            "1MiB",
                                            NULL};
     struct ferry_request request;

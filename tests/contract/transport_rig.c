@@ -21,6 +21,19 @@ static const char *const pool_settings[] = {"transports.io_uring.enable", "false
 
 static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
 
+/* Small pieces and a low bound, so that the short requests of the suite are split as well. */
+static const char *const shm_settings[] = {"transports.shm.enable",
+                                           "true",
+                                           "transports.hp_tcp.enable",
+                                           "false",
+                                           "transports.shm.worker_count",
+                                           "2",
+                                           "transports.shm.chunk_bytes",
+                                           "64KiB",
+                                           "transports.shm.split_bytes",
+                                           "100000",
+                                           NULL};
+
 static const struct rig_kind kinds[] = {
     {.name = "loop", .transport = "loop", .reactor = "epoll"},
     {.name = "fault", .transport = "loop", .reactor = "epoll", .fault = true},
@@ -81,6 +94,25 @@ static const struct rig_kind kinds[] = {
      .fault = true,
      .settings = pool_settings},
     {.name = "ub-table", .transport = "ub", .reactor = "epoll", .remote = true, .ub = true},
+    {.name = "shm-brought-epoll",
+     .transport = "shm",
+     .reactor = "epoll",
+     .remote = true,
+     .split = true,
+     .settings = shm_settings},
+    {.name = "shm-alloc-uring",
+     .transport = "shm",
+     .reactor = "uring",
+     .remote = true,
+     .can_skip = true,
+     .alloc = true,
+     .settings = shm_settings},
+    {.name = "shm-fault",
+     .transport = "shm",
+     .reactor = "epoll",
+     .remote = true,
+     .fault = true,
+     .settings = shm_settings},
     {.name = "ub-native",
      .transport = "ub",
      .reactor = "epoll",
@@ -276,12 +308,22 @@ static void close_file(struct rig *rig)
     assert_int_equal(unlink(rig->path), 0);
 }
 
+/* Registered at once, and the engine's to give back: there are no fences. */
+static void alloc_remote(struct rig *rig)
+{
+    void *addr = NULL;
+
+    assert_ok(ferry_memory_alloc(rig->target, RIG_LENGTH, "*", FERRY_PERMISSION_READ_WRITE, &addr));
+    rig->remote.data = addr;
+    rig->remote.len = RIG_LENGTH;
+}
+
 void rig_open(struct rig *rig, const struct rig_kind *kind, const char *const *settings)
 {
     memset(rig, 0, sizeof(*rig));
     rig->kind = kind;
     assert_true(fenced_alloc(&rig->local, RIG_LENGTH, RIG_MISALIGN));
-    if (!kind->file)
+    if (!kind->file && !kind->alloc)
         assert_true(fenced_alloc(&rig->remote, RIG_LENGTH, RIG_MISALIGN));
     rig->initiator = rig_engine(kind, settings);
     rig->target = kind->remote ? rig_engine(kind, settings) : rig->initiator;
@@ -289,7 +331,11 @@ void rig_open(struct rig *rig, const struct rig_kind *kind, const char *const *s
     if (kind->file) {
         open_file(rig);
     } else {
-        rig_register(rig->target, rig->remote.data, rig->remote.len, FERRY_PERMISSION_READ_WRITE);
+        if (kind->alloc)
+            alloc_remote(rig);
+        else
+            rig_register(rig->target, rig->remote.data, rig->remote.len,
+                         FERRY_PERMISSION_READ_WRITE);
         assert_ok(ferry_segment_open(rig->initiator, ferry_engine_segment_name(rig->target),
                                      test_deadline_ms(10000), &rig->segment));
     }

@@ -6,6 +6,8 @@
  *   loop, fault:    one engine, the target is its own segment
  *   ub-table, ub-native: two engines in this process, on the simulated UB fabric
  *   hp_tcp-<reactor>: two engines in this process, over loopback, each with its control plane
+ *   shm-<memory>-<reactor>: two engines in this process; the target's memory is brought by the test
+ *     or allocated by the engine
  *   file-<backend>: one engine and a file; the target's memory is a mapping of it
  *
  * All functions are for the test's thread.
@@ -30,12 +32,13 @@ struct rig_kind {
     const char *reactor;
     bool remote;   /* two engines */
     bool fault;    /* decorated */
-    bool split;    /* the decorator takes no lists of pieces: the runtime splits them */
+    bool split;    /* the transport takes no lists of pieces: the runtime splits them */
     bool can_skip; /* this host may lack what it needs */
     bool tls;      /* access control: both engines have a certificate */
     bool key;      /* access control: both engines share a key */
     bool file;     /* the target is a file: no registrations, no permissions, no peer */
     const char *const *settings; /* of the kind, NULL-terminated pairs; may be NULL */
+    bool alloc;                  /* the target's memory is the engine's, and shared */
     bool ub;                     /* on the simulated UB fabric */
     bool native;                 /* by way of urma_native.c */
 };
