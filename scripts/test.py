@@ -20,7 +20,11 @@ import xml.etree.ElementTree
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PYTHON = "/usr/bin/python3"
-JOBS = str(min(4, len(os.sched_getaffinity(0))))
+CORES = min(4, len(os.sched_getaffinity(0)))
+JOBS = str(CORES)
+# Most tests wait more than they compute.
+TESTS_AT_ONCE = str(2 * CORES)
+SCENARIOS_AT_ONCE = str(CORES + 1)
 C_SUITES = ["unit", "contract", "property", "model", "fuzz", "examples"]
 # Suites that must have tests; the others may be empty.
 WANTED_SUITES = {"unit", "contract", "property", "model", "fuzz"}
@@ -155,7 +159,7 @@ def meson_tests(run, tally, folder, suites, seconds, multiplier=1, env=None, pre
     log = os.path.join(TOP, folder, "meson-logs", "testlog.json")
     if os.path.exists(log):
         os.unlink(log)
-    command = [*prefix, "meson", "test", "-C", folder, "--no-rebuild", "--num-processes", JOBS, "-t", str(multiplier)]
+    command = [*prefix, "meson", "test", "-C", folder, "--no-rebuild", "--num-processes", TESTS_AT_ONCE, "-t", str(multiplier)]
     for suite in suites:
         command += ["--suite", suite]
     status, output = run.command(command, seconds, env)
@@ -251,7 +255,8 @@ def scenarios(run, tally, folder, seconds, env=None, prefix=()):
     if env and not run.long:
         files = ["tests/e2e/test_%s.py" % name for name in SANITIZED_SCENARIOS]
         tally.skip("scenarios (%s)" % folder, "%s only; --long runs all of them" % ", ".join(SANITIZED_SCENARIOS))
-    command = [*prefix, PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", report, *files]
+    command = [*prefix, PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", SCENARIOS_AT_ONCE,
+               "--junitxml", report, *files]
     status, output = run.command(command, 7200 if run.long else seconds,
                                  {"FERRY_TEST_COMMAND": os.path.join(TOP, folder, "tools", "ferry"),
                                   "FERRY_TEST_BUILD": os.path.join(TOP, folder), **(env or {})})
@@ -311,8 +316,8 @@ def stage_tsan(run, tally):
 
 
 def stage_mutants(run, tally):
-    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "3"])
-    status, output = run.command(command, 7200 if run.long else 480)
+    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "2"])
+    status, output = run.command(command, 7200 if run.long else 420)
     seen = 0
     for line in output.splitlines():
         if not line.startswith("{"):
