@@ -159,7 +159,8 @@ def meson_tests(run, tally, folder, suites, seconds, multiplier=1, env=None, pre
     log = os.path.join(TOP, folder, "meson-logs", "testlog.json")
     if os.path.exists(log):
         os.unlink(log)
-    command = [*prefix, "meson", "test", "-C", folder, "--no-rebuild", "--num-processes", TESTS_AT_ONCE, "-t", str(multiplier)]
+    command = [*prefix, "meson", "test", "-C", folder, "--no-rebuild", "--num-processes", TESTS_AT_ONCE,
+               "-t", str(multiplier)]
     for suite in suites:
         command += ["--suite", suite]
     status, output = run.command(command, seconds, env)
