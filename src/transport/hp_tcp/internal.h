@@ -569,6 +569,7 @@ struct hp_lane {
     bool rx_direct;          /* rx goes straight into an op's memory, or the sink */
     bool orphan_pending;     /* rx into ops[head] is being cancelled so that its owner can go */
     uint32_t passed_over;    /* refs taken in a row while one of lower rank waited */
+    uint8_t aged_rank;       /* the rank that had a turn because of that, the last time */
     uint32_t barren;         /* connections in a row that answered nothing */
     bool peer_closing;       /* GOODBYE was seen: send nothing more */
     bool renewing;           /* the same, since the cipher has been used for long */
