@@ -383,6 +383,20 @@ static bool check_together(const struct ferry_bench_options *options, char *erro
     return true;
 }
 
+/* A pinned transport is wanted, at both ends; a --set of the user comes later and wins. */
+static void enable_pinned(struct ferry_bench_options *options)
+{
+    struct ferry_cli *cli = &options->cli;
+
+    if (options->transport == NULL || cli->set_count == FERRY_CLI_SETS_MAX)
+        return;
+    snprintf(options->enable, sizeof(options->enable), "transports.%.32s.enable=true",
+             options->transport);
+    memmove(&cli->sets[1], &cli->sets[0], cli->set_count * sizeof(cli->sets[0]));
+    cli->sets[0] = options->enable;
+    cli->set_count++;
+}
+
 void ferry_bench_options_read(struct ferry_bench_options *options, int argc, char **argv)
 {
     static const struct argp argp = {
@@ -414,6 +428,7 @@ void ferry_bench_options_read(struct ferry_bench_options *options, int argc, cha
         ferry_cli_say("%s", error);
         exit(FERRY_EXIT_USAGE);
     }
+    enable_pinned(options);
     if (options->seed == 0)
         options->seed = 1;
 }

@@ -50,6 +50,7 @@ struct ferry_bench_options {
     uint64_t duration_ns;
     uint64_t warmup_ns;
     const char *transport; /* NULL: what the engine chooses */
+    char enable[64];       /* the setting that switches a pinned transport on, among cli.sets */
     uint64_t scatter;      /* pieces of a block; 0: it is one range */
     bool check;
     uint64_t seed;

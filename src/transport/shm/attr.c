@@ -6,7 +6,7 @@
  *   segment: {"protocol":"ferry_shm","version":1,"boot_id","socket":"@name"|"/path","network":u64,
  *             "user":u64,"incarnation":"32 hex","max_transfer_bytes":u64}
  *   buffer:  {"protocol":"ferry_shm","version":1,"registration_id":u64 > 0,"place":u32,
- *             "permission":"read_only"|"read_write","shared":bool}
+ *             "permission":"global_read_only"|"global_read_write","shared":bool}
  */
 #include <string.h>
 #include <unistd.h>
@@ -78,8 +78,9 @@ enum ferry_status ferry_shm_describe_buffer(struct ferry_transport *base, uint64
                ferry_json_put_u64(object, "registration_id", registration_id) &&
                ferry_json_put_u64(object, "place", index) &&
                ferry_json_put_string(object, "permission",
-                                     permission == FERRY_PERMISSION_READ_WRITE ? "read_write"
-                                                                               : "read_only") &&
+                                     permission == FERRY_PERMISSION_READ_WRITE
+                                         ? "global_read_write"
+                                         : "global_read_only") &&
                ferry_json_put_bool(object, "shared", shared);
     return finish(object, complete, attr_out);
 }
@@ -176,8 +177,8 @@ enum ferry_status ferry_shm_buffer_attr_parse(const char *text, struct shm_buffe
     if (status != FERRY_OK)
         return status;
     attr.index = (uint32_t)place;
-    attr.writable = strcmp(permission, "read_write") == 0;
-    if (!attr.writable && strcmp(permission, "read_only") != 0)
+    attr.writable = strcmp(permission, "global_read_write") == 0;
+    if (!attr.writable && strcmp(permission, "global_read_only") != 0)
         return ferry_json_fail(&root, "permission \"%s\" is not known", permission);
     *attr_out = attr;
     return FERRY_OK;
