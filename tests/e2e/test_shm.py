@@ -118,6 +118,8 @@ def test_a_dead_initiator_holds_nothing(start, kind):
         client = survivor(start, target.name, env=WHOLE)
         client.tell("stream")
         assert client.line(20) == "streaming", "round %d" % i
+        harness.wait_until(lambda: any(peer["copies"] for peer in transport(target.name)["served"]), 10,
+                           "a copy is under way")
         client.kill()
         took = target.ask("take 0", 20)
         assert took.startswith("ok "), "round %d: %s" % (i, took)
