@@ -15,6 +15,7 @@
 #include <ferry/ferry.h>
 
 #include "pattern.h"
+#include "process.h"
 #include "sanitizer.h"
 #include "test.h"
 
@@ -197,7 +198,7 @@ static void mixed_batch(struct ferry_engine *engine, struct peer *good, struct p
     requests[5].segment = to_stopped;
     requests[5].remote_offset = stopped->addr;
     assert_ok(ferry_batch_create(engine, 8, &batch));
-    kill(stopped->pid, SIGSTOP);
+    assert_true(process_stop(stopped->pid));
     begun_ns = test_now_ns();
     assert_ok(ferry_batch_submit(engine, batch, requests, 8));
     do {

@@ -241,7 +241,7 @@ static void etcd_down(struct rig *rig)
 
 static void etcd_hang(struct rig *rig)
 {
-    test_etcd_signal(&rig->etcd, SIGSTOP);
+    assert_true(process_stop(rig->etcd.pid));
 }
 
 static const struct kind etcd_kind = {

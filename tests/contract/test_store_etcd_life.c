@@ -4,6 +4,7 @@
  * it or etcd comes back, and take nothing from others.
  */
 #include "etcd_rig.h"
+#include "support/process.h"
 
 /* A process that owns an entry and lives until it is killed: this program again. */
 static pid_t start_owner(struct rig *rig, const char *name, const char *text)
@@ -77,7 +78,7 @@ static void test_an_owner_that_was_stopped_puts_its_entry_back(void **state)
     struct rig *rig = *state;
     pid_t owner = start_owner(rig, "seg", "{\"o\":1}");
 
-    kill(owner, SIGSTOP);
+    assert_true(process_stop(owner));
     assert_within_ms(get(rig, "seg")[0] == '\0', PATIENCE_MS);
     kill(owner, SIGCONT);
     assert_within_ms(strcmp(get(rig, "seg"), "{\"o\":1}") == 0, PATIENCE_MS);
@@ -95,7 +96,7 @@ static void test_an_owner_that_comes_back_does_not_take_a_name_from_its_successo
     struct rig *rig = *state;
     pid_t owner = start_owner(rig, "seg", "{\"o\":1}");
 
-    kill(owner, SIGSTOP);
+    assert_true(process_stop(owner));
     assert_within_ms(get(rig, "seg")[0] == '\0', PATIENCE_MS);
     assert_ok(put_owned(rig, "seg", "{\"o\":2}"));
     kill(owner, SIGCONT);

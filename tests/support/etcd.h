@@ -143,11 +143,6 @@ static inline void test_etcd_start(struct test_etcd *etcd)
     }
 }
 
-static inline void test_etcd_signal(struct test_etcd *etcd, int signal)
-{
-    assert_int_equal(kill(etcd->pid, signal), 0);
-}
-
 static inline void test_etcd_kill(struct test_etcd *etcd)
 {
     if (etcd->pid <= 0)

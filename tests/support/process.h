@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a test asks about its own process: open descriptors, threads, resident memory, CPU time.
- * All of it is read from /proc. Header only; the counts hold for the moment of the call.
+ * What a test asks about its own process (open descriptors, threads, resident memory, CPU time; all
+ * of it read from /proc) and how it stops a child. Header only; the counts hold for the moment of
+ * the call.
  */
 #ifndef FERRY_TESTS_SUPPORT_PROCESS_H
 #define FERRY_TESTS_SUPPORT_PROCESS_H
 
 #include <dirent.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,6 +91,14 @@ static inline uint64_t process_cpu_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Stop a child. True once every thread of it stands still, which is after the signal was sent. */
+static inline bool process_stop(pid_t child)
+{
+    int status;
+    return kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child &&
+           WIFSTOPPED(status);
 }
 
 #endif
