@@ -174,6 +174,63 @@ static void test_our_own_document_has_the_published_shape(void **state)
     free(text);
 }
 
+/*
+ * A transport of ferry's alone is in the members "ferry" and nowhere else, where a reader of the
+ * published form does not look; what a later ferry says beside it is kept.
+ */
+static void test_attributes_of_our_own_are_out_of_other_readers_way(void **state)
+{
+    const int32_t own = FERRY_DOCUMENT_OWN_ID_MIN + 1;
+    struct ferry_document *doc = make();
+    struct ferry_document *again;
+    uint32_t index;
+    char *text;
+    char *later;
+    char *at;
+
+    (void)state;
+    assert_ok(ferry_document_add_attr(doc, own, copy("{\"a\":1}")));
+    assert_ok(ferry_document_add_attr(doc, 13, copy("{}")));
+    assert_ok(ferry_document_add_buffer(doc, 65536, 512, "*", &index));
+    assert_ok(ferry_document_add_buffer_attr(doc, index, own, copy("{\"b\":2}")));
+    assert_ok(ferry_document_add_buffer_attr(doc, index, 13, copy("{}")));
+    text = print(doc);
+    assert_non_null(strstr(text, "\"transports\":[13],"));
+    assert_non_null(strstr(text, "\"transport_attrs\":[[13,\"{}\"]],\"ferry\":{"
+                                 "\"transport_attrs\":[[16777217,\"{\\\"b\\\":2}\"]]}"));
+    assert_non_null(strstr(text, "\"ferry\":{\"version\":\"0.1.0\","
+                                 "\"transport_attrs\":[[16777217,\"{\\\"a\\\":1}\"]]}}"));
+    ferry_document_destroy(doc);
+    doc = parse(text);
+    assert_string_equal(ferry_document_attr(doc, own), "{\"a\":1}");
+    assert_string_equal(ferry_document_buffer_attr(&doc->buffers[0], own), "{\"b\":2}");
+    assert_null(doc->kept);
+    assert_null(doc->buffers[0].kept);
+    ferry_document_destroy(doc);
+
+    /* A number of the published list has no business there. */
+    at = strstr(text, "16777217");
+    assert_non_null(at);
+    memcpy(at, "      13", 8);
+    assert_status(ferry_document_parse(text, strlen(text), &doc), FERRY_ERR_METADATA);
+    memcpy(at, "16777217", 8);
+
+    at = strstr(text, "\"ferry\":{\"transport_attrs\"");
+    assert_non_null(at);
+    assert_true(asprintf(&later, "%.*s\"ferry\":{\"next\":[7],%s", (int)(at - text), text,
+                         at + strlen("\"ferry\":{")) > 0);
+    free(text);
+    doc = parse(later);
+    text = print(doc);
+    assert_non_null(strstr(text, "]],\"next\":[7]}"));
+    again = parse(text);
+    assert_string_equal(ferry_document_buffer_attr(&again->buffers[0], own), "{\"b\":2}");
+    ferry_document_destroy(again);
+    ferry_document_destroy(doc);
+    free(later);
+    free(text);
+}
+
 static void test_an_empty_segment_reads_back(void **state)
 {
     struct ferry_document *doc = make();
@@ -638,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_a_full_document_is_read),
         cmocka_unit_test(test_everything_is_kept_on_rewrite),
         cmocka_unit_test(test_our_own_document_has_the_published_shape),
+        cmocka_unit_test(test_attributes_of_our_own_are_out_of_other_readers_way),
         cmocka_unit_test(test_an_empty_segment_reads_back),
         cmocka_unit_test(test_every_required_key_is_required),
         cmocka_unit_test(test_optional_keys_may_be_absent),

@@ -129,11 +129,16 @@ static void serve_links(struct shm_transport *transport, const struct poll_set *
     }
 }
 
+/* Somebody asks for a meeting, and workers have not seen the board of an earlier one. */
+static bool may_meet(const struct shm_link *link)
+{
+    return link->board == NULL && atomic_load(&link->asked);
+}
+
 /* What is due without a word from a peer. True if it wants another look soon. */
 static bool tend_link(struct shm_link *link, uint64_t now_ns)
 {
     uint32_t state = atomic_load(&link->state);
-    bool again = state == SHM_LINK_NEW || link->board == NULL;
 
     if (state == SHM_LINK_MEETING && now_ns >= link->meet_deadline_ns)
         ferry_shm_link_end(
@@ -141,9 +146,9 @@ static bool tend_link(struct shm_link *link, uint64_t now_ns)
             (unsigned long long)(link->transport->settings.meet_timeout_ns / FERRY_NS_PER_MS));
     else if (state == SHM_LINK_READY)
         ferry_shm_link_ask(link);
-    else if (again && atomic_load(&link->asked) && now_ns >= link->retry_ns)
+    else if (state != SHM_LINK_MEETING && may_meet(link) && now_ns >= link->retry_ns)
         ferry_shm_link_begin(link, now_ns);
-    return atomic_load(&link->state) == SHM_LINK_MEETING || link->ask_again;
+    return atomic_load(&link->state) == SHM_LINK_MEETING || link->ask_again || may_meet(link);
 }
 
 static bool tend_all(struct shm_transport *transport)
