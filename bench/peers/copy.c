@@ -96,7 +96,8 @@ static int by_float(const void *a, const void *b)
 static int run(char **v)
 {
     static float us[SAMPLES_MAX];
-    struct copy c = {.local = arena(-1), .len = strtoull(v[2], NULL, 0), .write = !strcmp(v[1], "write")};
+    struct copy c = {
+        .local = arena(-1), .len = strtoull(v[2], NULL, 0), .write = !strcmp(v[1], "write")};
     double seconds = atof(v[3]), begin, t0, t1;
     uint64_t done = 0;
     size_t n = 0;
@@ -127,8 +128,9 @@ static int run(char **v)
         done++;
     } while (t1 - begin < seconds);
     qsort(us, n, sizeof us[0], by_float);
-    printf("{\"ops\":%llu,\"gbps\":%.4f,\"p50_us\":%.3f,\"p99_us\":%.3f}\n", (unsigned long long)done,
-           (double)done * (double)c.len / (t1 - begin) / 1e9, us[n / 2], us[(size_t)((double)n * 0.99)]);
+    printf("{\"ops\":%llu,\"gbps\":%.4f,\"p50_us\":%.3f,\"p99_us\":%.3f}\n",
+           (unsigned long long)done, (double)done * (double)c.len / (t1 - begin) / 1e9, us[n / 2],
+           us[(size_t)((double)n * 0.99)]);
     return 0;
 }
 

@@ -34,6 +34,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 WORK = os.path.join(TOP, "build-mutants")
 SOURCE, BUILD = os.path.join(WORK, "source"), os.path.join(WORK, "build")
+PROGRAMS = ("survivor", "forker", "steady", "rounds", "lender")  # that scenarios drive
 JOBS = str(min(4, len(os.sched_getaffinity(0))))
 
 
@@ -160,7 +161,7 @@ class Tests:
         found = []
         for name in names:
             if name.startswith("e2e:"):
-                found += ["tools/ferry"] + ["tests/e2e/programs/e2e_" + p for p in ("survivor", "forker", "steady", "rounds")]
+                found += ["tools/ferry"] + ["tests/e2e/programs/e2e_" + p for p in PROGRAMS]
                 continue
             for part in self.rows[name]["cmd"]:
                 if part.startswith(BUILD + "/"):
