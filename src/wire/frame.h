@@ -71,6 +71,7 @@ enum ferry_frame_flag {
 #define FERRY_FEATURE_CREDIT   (1ULL << 1)
 #define FERRY_FEATURE_SCATTER  (1ULL << 2)
 #define FERRY_FEATURE_RESOLVE  (1ULL << 3)
+#define FERRY_FEATURE_SUMS_DUE (1ULL << 4) /* HELLO only: with CHECKSUM, I want it in force */
 #define FERRY_FEATURE_AUTH     (1ULL << 8) /* I have a key: challenge me, and prove it as well */
 
 /* Status on the wire. Values are never renumbered; 0 is the only one that is not an error. */
@@ -185,7 +186,7 @@ struct ferry_frame {
     uint64_t length;       /* asked for (READ), committed (WRITE_REPLY) or following as payload */
     uint64_t credit_bytes; /* cumulative grant of this frame's sender */
     uint32_t credit_sequence;
-    uint32_t checksum; /* of the payload; opaque here */
+    uint32_t checksum; /* CRC-32C of the payload; opaque here */
     union {
         struct ferry_hello hello;
         struct ferry_hello_reply hello_reply; /* status FERRY_FRAME_OK only */

@@ -19,6 +19,8 @@
 
 static const char *const pool_settings[] = {"transports.io_uring.enable", "false", NULL};
 
+static const char *const sum_settings[] = {"transports.hp_tcp.checksum", "true", NULL};
+
 static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
 
 /* Small pieces and a low bound, so that the short requests of the suite are split as well. */
@@ -65,6 +67,17 @@ static const struct rig_kind kinds[] = {
      .remote = true,
      .can_skip = true,
      .key = true},
+    {.name = "hp_tcp-sum-epoll",
+     .transport = "hp_tcp",
+     .reactor = "epoll",
+     .remote = true,
+     .settings = sum_settings},
+    {.name = "hp_tcp-sum-uring",
+     .transport = "hp_tcp",
+     .reactor = "uring",
+     .remote = true,
+     .can_skip = true,
+     .settings = sum_settings},
     {.name = "hp_tcp-fault",
      .transport = "hp_tcp",
      .reactor = "epoll",

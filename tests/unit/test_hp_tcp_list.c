@@ -4,9 +4,6 @@
  * hand: what is served, that every range of a list is checked and held, and that a peer that does
  * not read its answers costs bounded memory.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,15 +13,15 @@
 
 #include "memory/registry.h"
 #include "runtime/seams.h"
+#include "support/frame_peer.h"
 #include "support/pattern.h"
 #include "support/sanitizer.h"
 #include "support/test.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
-#define SIZE     (4u << 20)
-#define ENTRIES  FERRY_SCATTER_COUNT_MAX
-#define PATIENCE 20000
+#define SIZE    (4u << 20)
+#define ENTRIES FERRY_SCATTER_COUNT_MAX
 
 struct rig {
     struct ferry_engine *engine;
@@ -98,72 +95,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void send_all(struct rig *rig, const void *bytes, size_t size)
-{
-    for (size_t sent = 0; sent < size;) {
-        ssize_t step = send(rig->fd, (const char *)bytes + sent, size - sent, MSG_NOSIGNAL);
-
-        assert_true(step > 0 || (step < 0 && errno == EINTR));
-        sent += step > 0 ? (size_t)step : 0;
-    }
-}
-
-/* Bytes until @size have come or the stream ended. */
-static size_t receive(struct rig *rig, void *bytes, size_t size)
-{
-    size_t have = 0;
-
-    while (have < size) {
-        ssize_t step = recv(rig->fd, (char *)bytes + have, size - have, 0);
-
-        if (step < 0 && errno == EINTR)
-            continue;
-        assert_true(step >= 0 || errno == ECONNRESET);
-        if (step <= 0)
-            break;
-        have += (size_t)step;
-    }
-    return have;
-}
-
-static struct ferry_frame receive_frame(struct rig *rig)
-{
-    struct ferry_frame frame;
-    uint8_t bytes[FERRY_FRAME_PLAIN_MAX];
-    uint32_t need;
-
-    assert_int_equal(receive(rig, bytes, FERRY_FRAME_FIXED_SIZE), FERRY_FRAME_FIXED_SIZE);
-    assert_int_equal(ferry_frame_peek(bytes, FERRY_FRAME_FIXED_SIZE, &need), FERRY_FRAME_VALID);
-    assert_true(need <= sizeof(bytes));
-    assert_int_equal(receive(rig, bytes + FERRY_FRAME_FIXED_SIZE, need - FERRY_FRAME_FIXED_SIZE),
-                     need - FERRY_FRAME_FIXED_SIZE);
-    assert_int_equal(ferry_frame_decode(bytes, need, &frame), FERRY_FRAME_VALID);
-    return frame;
-}
-
 static void rig_connect(struct rig *rig)
 {
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons(rig->port)};
-    struct timeval patience = {.tv_sec = PATIENCE / 1000};
-    struct ferry_frame hello = {.type = FERRY_FRAME_HELLO,
-                                .hello = {.lane_count = 1, .max_transfer_bytes = 1u << 30}};
-    size_t size;
+    struct ferry_hello_reply reply;
 
     if (rig->fd >= 0)
         close(rig->fd);
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    rig->fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(rig->fd >= 0);
-    assert_int_equal(setsockopt(rig->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
-    assert_int_equal(connect(rig->fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    hello.hello.features = rig->features;
-    size = ferry_frame_encode(rig->header, sizeof(rig->header), &hello);
-    assert_true(size > 0);
-    send_all(rig, rig->header, size);
-    hello = receive_frame(rig);
-    assert_int_equal(hello.type, FERRY_FRAME_HELLO_REPLY);
-    assert_int_equal(hello.status, FERRY_FRAME_OK);
-    assert_int_equal(hello.hello_reply.features & FERRY_FEATURE_SCATTER, rig->features);
+    rig->fd = frame_peer_connect(rig->port, rig->features, &reply);
+    assert_int_equal(reply.features & FERRY_FEATURE_SCATTER, rig->features);
 }
 
 /* Send a request with a list; returns its id. */
@@ -181,7 +120,7 @@ static uint64_t request(struct rig *rig, uint8_t type, const struct ferry_scatte
     frame.list = (struct ferry_frame_list){rig->header + FERRY_FRAME_LIST_OFFSET, count};
     size = ferry_frame_encode(rig->header, sizeof(rig->header), &frame);
     assert_true(size > 0);
-    send_all(rig, rig->header, size);
+    frame_peer_send(rig->fd, rig->header, size);
     return frame.request_id;
 }
 
@@ -210,13 +149,13 @@ static uint64_t offset_of(const struct rig *rig, int index, const struct ferry_s
 static void expect_read(struct rig *rig, int index, const struct ferry_scatter *entries,
                         uint32_t count, uint64_t id)
 {
-    struct ferry_frame frame = receive_frame(rig);
+    struct ferry_frame frame = frame_peer_frame(rig->fd);
     uint64_t at = 0;
 
     assert_int_equal(frame.type, FERRY_FRAME_READ_REPLY);
     assert_int_equal(frame.status, FERRY_FRAME_OK);
     assert_int_equal(frame.request_id, id);
-    assert_int_equal(receive(rig, rig->buffer, frame.length), frame.length);
+    assert_int_equal(frame_peer_receive(rig->fd, rig->buffer, frame.length), frame.length);
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(pattern_differs(rig->buffer + at, entries[i].length, 10 + (uint64_t)index,
                                          offset_of(rig, index, &entries[i])),
@@ -228,7 +167,7 @@ static void expect_read(struct rig *rig, int index, const struct ferry_scatter *
 
 static void expect_status(struct rig *rig, uint8_t type, uint64_t id, uint16_t status)
 {
-    struct ferry_frame frame = receive_frame(rig);
+    struct ferry_frame frame = frame_peer_frame(rig->fd);
 
     assert_int_equal(frame.type, type);
     assert_int_equal(frame.request_id, id);
@@ -262,7 +201,7 @@ static void test_lists_are_served_in_their_order(void **state)
             expect_read(rig, 0, entries, counts[i], id);
             id = request(rig, FERRY_FRAME_WRITE, entries, counts[i]);
             pattern_fill(rig->buffer, sum, 77, 0);
-            send_all(rig, rig->buffer, sum);
+            frame_peer_send(rig->fd, rig->buffer, sum);
             expect_status(rig, FERRY_FRAME_WRITE_REPLY, id, FERRY_FRAME_OK);
             for (uint32_t e = 0; e < counts[i]; e++) {
                 unsigned char *place = rig->memory[0].data + offset_of(rig, 0, &entries[e]);
@@ -313,7 +252,7 @@ static void test_one_wrong_range_refuses_the_list(void **state)
             }
             id = request(rig, FERRY_FRAME_WRITE, entries, 40);
             pattern_fill(rig->buffer, sum, 99, 0);
-            send_all(rig, rig->buffer, sum);
+            frame_peer_send(rig->fd, rig->buffer, sum);
             expect_status(rig, FERRY_FRAME_WRITE_REPLY, id, status);
             expect_untouched(rig);
         }
@@ -375,13 +314,13 @@ static void test_every_range_of_a_list_is_held(void **state)
     left += 4096;
     request(rig, FERRY_FRAME_READ, entries, 200);
     /* The answer has begun. */
-    assert_int_equal(receive_frame(rig).status, FERRY_FRAME_OK);
+    assert_int_equal(frame_peer_frame(rig->fd).status, FERRY_FRAME_OK);
     range.addr = rig->memory[1].data;
     range.length = SIZE;
     assert_ok(ferry_memory_unregister(rig->engine, &range, 1, 0));
     pattern_fill(rig->memory[1].data, SIZE, 500, 0);
     /* Its connection was closed: what nobody may read any more does not leave. */
-    while ((got = receive(rig, rig->buffer, left < SIZE ? left : SIZE)) > 0)
+    while ((got = frame_peer_receive(rig->fd, rig->buffer, left < SIZE ? left : SIZE)) > 0)
         left -= got;
     assert_true(left > 0);
     pattern_fill(rig->memory[1].data, SIZE, 11, 0);
@@ -401,10 +340,10 @@ static void test_a_list_that_was_not_agreed_on_is_refused(void **state)
     rig_connect(rig);
     make_entries(rig, 0, entries, 2, 100);
     request(rig, FERRY_FRAME_READ, entries, 2);
-    frame = receive_frame(rig);
+    frame = frame_peer_frame(rig->fd);
     assert_int_equal(frame.status, FERRY_FRAME_UNSUPPORTED);
     assert_int_equal(frame.flags & FERRY_FLAG_NO_CLOSE, 0);
-    assert_int_equal(receive(rig, rig->buffer, 1), 0);
+    assert_int_equal(frame_peer_receive(rig->fd, rig->buffer, 1), 0);
 }
 
 int main(void)

@@ -55,7 +55,7 @@ struct hp_worker;
 /* Chunks between two lanes at a time; one that finds no place ends with its connection. */
 #define HP_RETURNS_MAX 16384u
 /* Features of ferry's frames that this version offers and grants. */
-#define HP_FEATURES (FERRY_FEATURE_RESOLVE | FERRY_FEATURE_SCATTER)
+#define HP_FEATURES (FERRY_FEATURE_RESOLVE | FERRY_FEATURE_SCATTER | FERRY_FEATURE_CHECKSUM)
 #define HP_QUEUES   6u
 #define HP_IOV_MAX  FERRY_IOV_MAX
 #define HP_REPLIES  64u /* answers queued on a session before it stops reading */
@@ -70,6 +70,7 @@ struct hp_request {
     uint64_t registration_id;
     uint64_t remote_addr;
     uint64_t length;
+    uint32_t checksum; /* of a WRITE's payload, where checksums are in force */
 };
 
 /* ---- admission (admission.c): all-or-nothing, any thread ---- */
@@ -508,6 +509,7 @@ struct hp_op {
     bool staged;      /* small pieces: the payload comes through staging, however long it is */
     uint8_t attempts; /* connections on which a byte of it left */
     bool is_write;
+    bool summed;         /* WRITE: the header has the checksum of the payload, or needs none */
     bool orphan;         /* READ given up by its owner: flow is settled, payload goes to the sink */
     bool never_ask;      /* WRITE whose memory is being taken back: no time for a question */
     enum hp_doubt doubt; /* WRITE of an earlier connection, unanswered: what if not applied */
@@ -532,7 +534,8 @@ struct hp_lane_stats {
     _Atomic uint64_t connects;
     _Atomic uint64_t failures;
     _Atomic uint64_t resends;
-    _Atomic uint32_t tls; /* enum hp_tls, of the latest connection */
+    _Atomic uint64_t damaged; /* payloads with another checksum than was said, either direction */
+    _Atomic uint32_t tls;     /* enum hp_tls, of the latest connection */
     /* WRITEs whose answer was lost, by what the question about them brought */
     _Atomic uint64_t resolved_applied;
     _Atomic uint64_t resolved_not_applied;
@@ -624,6 +627,9 @@ struct hp_lane {
     uint32_t stage_end;
     uint64_t payload_left; /* of ops[head], after its header was read */
     uint64_t payload_done;
+    bool payload_summed; /* its answer said what the checksum is */
+    uint32_t payload_sum;
+    uint32_t payload_crc; /* of payload_done bytes */
     struct hp_question question;
     struct iovec rx_iov[HP_IOV_MAX];
     struct hp_lane_stats stats;

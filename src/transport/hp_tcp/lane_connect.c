@@ -193,6 +193,8 @@ void ferry_hp_lane_greet(struct hp_lane *lane)
                   .max_transfer_bytes = transport->settings.max_transfer_bytes},
     };
 
+    if (transport->settings.checksum)
+        frame.hello.features |= FERRY_FEATURE_SUMS_DUE;
     if (ferry_access_auth(transport->base.env->access) != NULL)
         frame.hello.features |= FERRY_FEATURE_AUTH;
     memcpy(frame.hello.incarnation, transport->incarnation, FERRY_INCARNATION_SIZE);

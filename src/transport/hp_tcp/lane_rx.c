@@ -6,9 +6,11 @@
  * cannot deadlock and the end of a stream is seen at once.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
 
@@ -20,6 +22,8 @@ struct reply {
     enum ferry_status status;
     int32_t native;
     bool closes; /* the stream ends with it */
+    bool summed; /* `checksum` is that of the payload that follows */
+    uint32_t checksum;
 };
 
 static uint32_t stage_have(const struct hp_lane *lane)
@@ -182,6 +186,13 @@ static bool read_reply_frame(struct hp_lane *lane, const struct ferry_frame *fra
         protocol_error(lane, "an answer has another length than its request");
         return false;
     }
+    reply_out->summed = (frame->flags & FERRY_FLAG_CHECKSUM) != 0;
+    reply_out->checksum = frame->checksum;
+    if (reply_out->status == FERRY_OK && !op->is_write &&
+        reply_out->summed != ((lane->session_features & FERRY_FEATURE_CHECKSUM) != 0)) {
+        protocol_error(lane, "a payload with a checksum that was not agreed on, or without one");
+        return false;
+    }
     return true;
 }
 
@@ -318,6 +329,9 @@ static bool apply(struct hp_lane *lane, const struct reply *reply)
     if (reply->status == FERRY_OK && !op->is_write) {
         lane->payload_left = op->length;
         lane->payload_done = 0;
+        lane->payload_summed = reply->summed;
+        lane->payload_sum = reply->checksum;
+        lane->payload_crc = 0;
         return true;
     }
     if (reply->closes) {
@@ -341,21 +355,57 @@ static bool apply(struct hp_lane *lane, const struct reply *reply)
                                reply->status != FERRY_ERR_PROTOCOL;
         return false;
     }
+    if (reply->status == FERRY_ERR_CHECKSUM)
+        atomic_fetch_add_explicit(&lane->stats.damaged, 1, memory_order_relaxed);
     ferry_hp_lane_op_done(lane, reply->status, reply->native,
-                          reply->status == FERRY_OK ? NULL : "hp_tcp: refused by the peer");
+                          reply->status == FERRY_OK ? NULL
+                          : reply->status == FERRY_ERR_CHECKSUM
+                              ? "hp_tcp: the payload of a WRITE arrived damaged"
+                              : "hp_tcp: refused by the peer");
     return true;
 }
 
 /* ---- payload ---- */
 
+/* Bytes of the oldest request have arrived in its memory, which is still in the cache. */
+static void sum_payload(struct hp_lane *lane, const struct hp_op *op, uint64_t bytes)
+{
+    if (op->local != NULL)
+        lane->payload_crc = ferry_crc32c(lane->payload_crc, op->local + lane->payload_done, bytes);
+    else
+        lane->payload_crc = ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow),
+                                                op->offset + lane->payload_done, bytes,
+                                                lane->payload_crc);
+}
+
+/* All of it has arrived. An orphan's bytes were thrown away. */
+static void payload_complete(struct hp_lane *lane)
+{
+    const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
+
+    if (!lane->payload_summed || op->orphan || lane->payload_crc == lane->payload_sum) {
+        ferry_hp_lane_op_done(lane, FERRY_OK, 0, NULL);
+        return;
+    }
+    atomic_fetch_add_explicit(&lane->stats.damaged, 1, memory_order_relaxed);
+    ferry_warn("hp_tcp", "%" PRIu64 " bytes from %s:%u arrived damaged: their CRC-32C differs",
+               op->length, lane->via->endpoint->host, lane->via->endpoint->port);
+    ferry_hp_lane_op_done(lane, FERRY_ERR_CHECKSUM, 0,
+                          "hp_tcp: the payload of a READ arrived damaged");
+}
+
 static void payload_advance(struct hp_lane *lane, uint64_t bytes)
 {
+    const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
+
     FERRY_ASSERT(bytes <= lane->payload_left);
+    if (FERRY_UNLIKELY(lane->payload_summed) && !op->orphan)
+        sum_payload(lane, op, bytes);
     lane->payload_left -= bytes;
     lane->payload_done += bytes;
     atomic_fetch_add_explicit(&lane->stats.bytes_read, bytes, memory_order_relaxed);
     if (lane->payload_left == 0)
-        ferry_hp_lane_op_done(lane, FERRY_OK, 0, NULL);
+        payload_complete(lane);
 }
 
 static void payload_from_stage(struct hp_lane *lane)
@@ -376,7 +426,7 @@ static void parse(struct hp_lane *lane)
 {
     while (lane->state == HP_LANE_READY || lane->state == HP_LANE_GREETING ||
            lane->state == HP_LANE_ASKING) {
-        struct reply reply;
+        struct reply reply = {0};
         bool again = false;
         bool got;
 

@@ -5,6 +5,7 @@
  * turns. Payload leaves straight from the caller's memory.
  */
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "transport/hp_tcp/internal.h"
 
 /* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
@@ -37,6 +38,31 @@ static struct ferry_frame frame_of(const struct hp_op *op)
     };
 }
 
+/* Checksums are in force on the present connection. */
+static bool sums(const struct hp_lane *lane)
+{
+    return (lane->session_features & FERRY_FEATURE_CHECKSUM) != 0;
+}
+
+static uint32_t sum_of(const struct hp_op *op)
+{
+    if (op->local == NULL)
+        return ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow), op->offset, op->length, 0);
+    return ferry_crc32c(0, op->local, op->length);
+}
+
+/*
+ * Say what the payload's checksum is. Only when it is about to leave: it costs a pass over it, and
+ * brings it into the cache that the kernel copies from.
+ */
+static void add_sum(struct hp_lane *lane, const struct hp_op *op, struct ferry_frame *frame)
+{
+    if (!op->is_write || !sums(lane))
+        return;
+    frame->flags |= FERRY_FLAG_CHECKSUM;
+    frame->checksum = sum_of(op);
+}
+
 /* One with a list is only measured: its header is encoded when it is about to leave. */
 static void encode(struct hp_lane *lane, struct hp_op *op)
 {
@@ -44,6 +70,7 @@ static void encode(struct hp_lane *lane, struct hp_op *op)
     struct ferry_scatter remote = remote_of(op, &count);
 
     op->list_at = 0;
+    op->summed = false;
     if (count > 1) {
         FERRY_ASSERT(count <= FERRY_SCATTER_COUNT_MAX);
         op->header_bytes = (uint16_t)(FERRY_FRAME_LIST_OFFSET + count * FERRY_SCATTER_SIZE);
@@ -88,6 +115,7 @@ static bool encode_list(struct hp_lane *lane, struct hp_op *op)
     count = ferry_hp_pieces_remotes(ferry_hp_flow_pieces(op->flow), op->offset, op->length,
                                     at + FERRY_FRAME_LIST_OFFSET, NULL);
     frame.flags = FERRY_FLAG_SCATTER;
+    add_sum(lane, op, &frame);
     frame.list = (struct ferry_frame_list){at + FERRY_FRAME_LIST_OFFSET, count};
     size = ferry_frame_encode(at, op->header_bytes, &frame);
     FERRY_ASSERT(size == op->header_bytes);
@@ -95,6 +123,25 @@ static bool encode_list(struct hp_lane *lane, struct hp_op *op)
     lane->lists_used += op->header_bytes;
     lane->lists_pending++;
     return true;
+}
+
+/* The header of a WRITE without a list, again, with the checksum. */
+static void encode_summed(struct hp_lane *lane, struct hp_op *op)
+{
+    struct ferry_frame frame = frame_of(op);
+    uint32_t count;
+    struct ferry_scatter remote = remote_of(op, &count);
+    size_t size;
+
+    if (op->summed || !op->is_write || !sums(lane))
+        return;
+    FERRY_DASSERT(count == 1);
+    frame.registration_id = remote.registration_id;
+    frame.remote_addr = remote.addr;
+    add_sum(lane, op, &frame);
+    size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
+    FERRY_ASSERT(size == op->header_bytes);
+    op->summed = true;
 }
 
 void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op)
@@ -296,7 +343,9 @@ static uint32_t gather(struct hp_lane *lane)
             break;
         if (doubts(lane) && op_waits(lane, op, skip > 0))
             break;
-        if (ferry_hp_op_has_list(op) && !encode_list(lane, op))
+        if (!ferry_hp_op_has_list(op))
+            encode_summed(lane, op);
+        else if (!encode_list(lane, op))
             break;
         if (skip < op->header_bytes) {
             uint8_t *header = op->list_at != 0 ? lane->lists + (op->list_at - 1) : op->header;

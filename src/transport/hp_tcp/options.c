@@ -215,6 +215,11 @@ static const struct ferry_option options[] = {
      .max = 1048576,
      .unit = "bytes",
      .help = "with isolation: requests up to this count as small"},
+    {.name = "checksum",
+     .type = FERRY_OPTION_BOOL,
+     .default_value = "false",
+     .help = "every chunk of payload comes with its CRC-32C and is checked where it arrives; in "
+             "force between ferry peers if either asks for it, never towards v1 peers"},
     {.name = "chunk_size",
      .type = FERRY_OPTION_PLACEHOLDER,
      .help = "of earlier versions of the reference, without meaning here"},
@@ -404,6 +409,7 @@ static void read_limits(const struct ferry_config *config, struct ferry_hp_setti
     if (s->lanes_per_task == 0)
         s->lanes_per_task = s->worker_count < 8 ? s->worker_count : 8;
     s->isolation = ferry_config_bool(config, KEY("isolation"));
+    s->checksum = ferry_config_bool(config, KEY("checksum"));
     s->small_request_bytes = ferry_config_u64(config, KEY("small_request_bytes"));
     if (s->lanes_per_task > s->connections_per_peer)
         s->lanes_per_task = s->connections_per_peer;

@@ -56,6 +56,7 @@ struct ferry_hp_settings {
     uint64_t chunk_bytes;
     uint32_t lanes_per_task;
     bool isolation;
+    bool checksum; /* asked for here; in force if either side asks for it */
     uint64_t small_request_bytes;
     enum ferry_reactor_kind reactor;
     enum ferry_wait_mode wait;

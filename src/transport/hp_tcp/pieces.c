@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 
 /* A place in a list, and how much is still wanted from there on. */
 struct walk {
@@ -89,6 +90,16 @@ void ferry_hp_pieces_fill(struct hp_pieces list, uint64_t from, const uint8_t *s
         memcpy(stretch.local, src, stretch.length);
         src += stretch.length;
     }
+}
+
+uint32_t ferry_hp_pieces_crc(struct hp_pieces list, uint64_t from, uint64_t bytes, uint32_t crc)
+{
+    struct walk walk = walk_from(list, from, bytes);
+    struct stretch stretch;
+
+    while (walk_on(&walk, &stretch))
+        crc = ferry_crc32c(crc, stretch.local, stretch.length);
+    return crc;
 }
 
 uint32_t ferry_hp_pieces_remotes(struct hp_pieces list, uint64_t from, uint64_t bytes,

@@ -44,6 +44,9 @@ void ferry_hp_pieces_fill(struct hp_pieces list, uint64_t from, const uint8_t *s
 uint32_t ferry_hp_pieces_remotes(struct hp_pieces list, uint64_t from, uint64_t bytes,
                                  uint8_t *wire_out, struct ferry_scatter *first_out);
 
+/* The checksum of local memory from byte @from on, behind bytes whose checksum is @crc. */
+uint32_t ferry_hp_pieces_crc(struct hp_pieces list, uint64_t from, uint64_t bytes, uint32_t crc);
+
 /* The smallest range of addresses that holds the remote ranges of the bytes. */
 struct ferry_scatter ferry_hp_pieces_span(struct hp_pieces list, uint64_t from, uint64_t bytes);
 

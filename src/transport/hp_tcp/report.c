@@ -49,6 +49,7 @@ static struct json_object *lane_report(const struct hp_lane *lane)
     put(object, "connects", count(&stats->connects));
     put(object, "failures", count(&stats->failures));
     put(object, "resends", count(&stats->resends));
+    put(object, "damaged", count(&stats->damaged));
     put(object, "resolved_applied", count(&stats->resolved_applied));
     put(object, "resolved_not_applied", count(&stats->resolved_not_applied));
     put(object, "resolved_unknown", count(&stats->resolved_unknown));

@@ -57,9 +57,11 @@ struct hp_answer {
     uint16_t header_bytes;
     const unsigned char *payload;
     uint64_t payload_bytes;
+    uint64_t request_id;  /* of one with a payload */
     uint32_t range_first; /* of range_count in the ring, if the payload is a list */
     uint32_t range_count;
     struct ferry_lease lease;
+    bool sum_due; /* its header is encoded when it is about to leave, with the checksum */
     uint8_t *own; /* the whole frame, where it does not fit into `header`; malloc'd */
 };
 
@@ -72,7 +74,10 @@ struct hp_incoming {
     uint64_t request_id;
     unsigned char *to;
     uint32_t range_count; /* > 0: it goes to these of session->ranges->in */
-    bool staged;          /* small ranges: comes through staging, however long it is */
+    bool summed;          /* `checksum` is what the sender computed, `crc` what has come so far */
+    uint32_t checksum;
+    uint32_t crc;
+    bool staged; /* small ranges: comes through staging, however long it is */
     uint64_t length;
     uint64_t left;
     struct ferry_lease lease;
@@ -140,6 +145,12 @@ static inline struct hp_answer *ferry_hp_session_answer(struct hp_session *sessi
 static inline bool ferry_hp_session_full(const struct hp_session *session)
 {
     return session->tail - session->head == HP_REPLIES;
+}
+
+/* Checksums are in force: every payload comes with one, in both directions. */
+static inline bool ferry_hp_session_sums(const struct hp_session *session)
+{
+    return (session->features & FERRY_FEATURE_CHECKSUM) != 0;
 }
 
 /* session.c */

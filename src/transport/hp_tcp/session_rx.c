@@ -6,10 +6,12 @@
  * registry before it becomes an address. The order of checks and answers is the published server's.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "transport/hp_tcp/session.h"
 
@@ -102,6 +104,8 @@ static void serve(struct hp_session *session, const struct hp_request *request)
     in = expect_body(session, request->request_id, request->length, status);
     in->to = (unsigned char *)(uintptr_t)request->remote_addr;
     in->lease = lease;
+    in->summed = ferry_hp_session_sums(session);
+    in->checksum = request->checksum;
 }
 
 /* A request with a list; there is room for it, or no memory at all. */
@@ -134,12 +138,15 @@ static void serve_list(struct hp_session *session, const struct ferry_frame *fra
         return;
     in->range_count = frame->list.count;
     in->staged = ferry_hp_pieces_small(ferry_hp_body_pieces(session), 0, in->length);
+    in->summed = ferry_hp_session_sums(session);
+    in->checksum = frame->checksum;
 }
 
 static void body_complete(struct hp_session *session)
 {
     struct hp_incoming in = session->incoming;
     struct hp_request request = {.opcode = FERRY_WRITE, .request_id = in.request_id};
+    bool damaged = in.summed && !in.discard && in.crc != in.checksum;
 
     session->incoming.active = false;
     /* The last byte has landed: give the memory back before the peer hears of it. */
@@ -149,10 +156,28 @@ static void body_complete(struct hp_session *session)
         refuse(session, &request, in.refusal);
         return;
     }
+    if (damaged) {
+        ferry_warn("hp_tcp", "a WRITE of %" PRIu64 " bytes arrived damaged: its CRC-32C differs",
+                   in.length);
+        refuse(session, &request, FERRY_ERR_CHECKSUM);
+        return;
+    }
     atomic_fetch_add_explicit(&session->worker->served_bytes, in.length, memory_order_relaxed);
     if (session->record != NULL)
         ferry_hp_applied_add(&session->applied, in.request_id);
     ferry_hp_answer_write(session, in.request_id, in.length);
+}
+
+/* Bytes of the body have landed where they belong, which is still in the cache. */
+static void sum_body(struct hp_session *session, uint64_t bytes)
+{
+    struct hp_incoming *in = &session->incoming;
+    uint64_t from = in->length - in->left;
+
+    if (in->range_count > 0)
+        in->crc = ferry_hp_pieces_crc(ferry_hp_body_pieces(session), from, bytes, in->crc);
+    else
+        in->crc = ferry_crc32c(in->crc, in->to + from, bytes);
 }
 
 static void body_advance(struct hp_session *session, uint64_t bytes)
@@ -160,6 +185,8 @@ static void body_advance(struct hp_session *session, uint64_t bytes)
     struct hp_incoming *in = &session->incoming;
 
     FERRY_ASSERT(bytes <= in->left);
+    if (FERRY_UNLIKELY(in->summed) && !in->discard)
+        sum_body(session, bytes);
     in->left -= bytes;
     if (in->left == 0)
         body_complete(session);
@@ -228,6 +255,8 @@ static void greet(struct hp_session *session)
     session->fencing = false;
     session->greeted = true;
     session->features = session->hello.features & HP_FEATURES;
+    if (!transport->settings.checksum && (session->hello.features & FERRY_FEATURE_SUMS_DUE) == 0)
+        session->features &= ~FERRY_FEATURE_CHECKSUM;
     if ((session->features & FERRY_FEATURE_RESOLVE) != 0)
         session->record = ferry_hp_answers_begin(&transport->answers, session->session_id,
                                                  &session->hello);
@@ -313,12 +342,17 @@ static void request_frame(struct hp_session *session, const struct ferry_frame *
         .registration_id = frame->registration_id,
         .remote_addr = frame->remote_addr,
         .length = frame->length,
+        .checksum = frame->checksum,
     };
 
     if ((ferry_frame_features(frame) & ~session->features &
          (FERRY_FEATURE_SCATTER | FERRY_FEATURE_CHECKSUM)) != 0) {
         ferry_hp_session_fatal(session, frame, FERRY_FRAME_UNSUPPORTED,
                                "a feature that was not agreed on");
+    } else if (frame->type == FERRY_FRAME_WRITE && ferry_hp_session_sums(session) &&
+               (frame->flags & FERRY_FLAG_CHECKSUM) == 0) {
+        ferry_hp_session_fatal(session, frame, FERRY_FRAME_BAD_REQUEST,
+                               "a payload without the checksum that was agreed on");
     } else if (frame->length > transport->settings.max_transfer_bytes) {
         if (frame->type == FERRY_FRAME_READ)
             refuse(session, &request, FERRY_ERR_TOO_LARGE);

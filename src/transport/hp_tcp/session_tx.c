@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "transport/hp_tcp/session.h"
 
 /* Bytes put into one send: one session does not keep the others of its worker waiting. */
@@ -25,6 +26,7 @@ static struct hp_answer *take_slot(struct hp_session *session)
     answer->payload_bytes = 0;
     answer->lease = (struct ferry_lease){0};
     answer->range_count = 0;
+    answer->sum_due = false;
     answer->own = NULL;
     return answer;
 }
@@ -50,6 +52,40 @@ static void put_frame(struct hp_session *session, struct hp_answer *answer,
         ferry_hp_session_abort(session, "hp_tcp: an answer that cannot be put into a frame");
 }
 
+/* The header before a payload. Where checksums are in force, complete only with add_sum(). */
+static void put_read_reply(struct hp_session *session, struct hp_answer *answer,
+                           uint64_t request_id, uint32_t checksum)
+{
+    bool sums = ferry_hp_session_sums(session);
+
+    answer->request_id = request_id;
+    put_frame(session, answer,
+              &(struct ferry_frame){.type = FERRY_FRAME_READ_REPLY,
+                                    .flags = sums ? FERRY_FLAG_CHECKSUM : 0,
+                                    .request_id = request_id,
+                                    .length = answer->payload_bytes,
+                                    .checksum = checksum});
+}
+
+/*
+ * When the payload is about to leave: it costs a pass over it, and brings it into the cache that
+ * the kernel copies from.
+ */
+static void add_sum(struct hp_session *session, struct hp_answer *answer)
+{
+    uint32_t crc;
+
+    if (!answer->sum_due)
+        return;
+    answer->sum_due = false;
+    if (answer->range_count > 0)
+        crc = ferry_hp_pieces_crc(ferry_hp_answer_pieces(session, answer), 0, answer->payload_bytes,
+                                  0);
+    else
+        crc = ferry_crc32c(0, answer->payload, answer->payload_bytes);
+    put_read_reply(session, answer, answer->request_id, crc);
+}
+
 void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint64_t addr,
                           uint64_t length, struct ferry_lease *lease)
 {
@@ -62,9 +98,8 @@ void ferry_hp_answer_read(struct hp_session *session, uint64_t request_id, uint6
     if (session->codec == HP_CODEC_V1)
         put_v1(answer, FERRY_V1_OK, request_id, length);
     else
-        put_frame(session, answer,
-                  &(struct ferry_frame){
-                      .type = FERRY_FRAME_READ_REPLY, .request_id = request_id, .length = length});
+        put_read_reply(session, answer, request_id, 0);
+    answer->sum_due = ferry_hp_session_sums(session);
 }
 
 void ferry_hp_answer_read_list(struct hp_session *session, const struct ferry_frame *frame,
@@ -75,10 +110,8 @@ void ferry_hp_answer_read_list(struct hp_session *session, const struct ferry_fr
     answer->payload_bytes = frame->length;
     answer->range_first = range_first;
     answer->range_count = frame->list.count;
-    put_frame(session, answer,
-              &(struct ferry_frame){.type = FERRY_FRAME_READ_REPLY,
-                                    .request_id = frame->request_id,
-                                    .length = frame->length});
+    put_read_reply(session, answer, frame->request_id, 0);
+    answer->sum_due = ferry_hp_session_sums(session);
 }
 
 void ferry_hp_answer_write(struct hp_session *session, uint64_t request_id, uint64_t length)
@@ -180,6 +213,7 @@ static uint32_t gather(struct hp_session *session)
 
         if (count + 2 > HP_IOV_MAX || bytes >= SEND_BYTES_MAX)
             break;
+        add_sum(session, answer);
         if (skip < answer->header_bytes) {
             session->iov[count].iov_base = answer->header + skip;
             session->iov[count].iov_len = answer->header_bytes - skip;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/hostport.h"
+#include "base/log.h"
 #include "metadata/document.h"
 #include "transport/hp_tcp/internal.h"
 
@@ -150,6 +151,11 @@ static enum ferry_status peer_create(struct hp_transport *transport, const char 
     }
     atomic_store(&peer->lanes_alive, peer->lane_count);
     ferry_hp_isolation_init(peer);
+    if (transport->settings.checksum && !peer->speaks_ferry)
+        ferry_warn("hp_tcp",
+                   "transports.hp_tcp.checksum is on, and %s speaks v1, which has none: what "
+                   "crosses to and from it is not checked",
+                   name);
     *peer_out = peer;
     return FERRY_OK;
 }
