@@ -152,11 +152,13 @@ static void test_either_side_may_ask_for_checksums(void **state)
 
 static void test_a_damaged_write_is_refused_and_the_stream_goes_on(void **state)
 {
-    static const uint64_t lengths[] = {1, 100, 4096, LARGE};
+    static const uint64_t lengths[] = {1, 100, 4096, LARGE, SIZE - 3};
+    int small = 65536; /* so that a long payload arrives in several parts */
     struct rig rig;
 
     (void)state;
     rig_open(&rig, "false", BOTH);
+    assert_int_equal(setsockopt(rig.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         for (uint32_t bit = 0; bit < 32; bit += 5) {
             struct ferry_frame reply = write_bytes(&rig, 3, lengths[i], 40 + i, 1u << bit);
