@@ -372,7 +372,7 @@ static void stress(enum ferry_wait_mode wait, uint32_t caller_count, uint64_t ms
 static void test_one_caller(void **state)
 {
     (void)state;
-    uint64_t ms = test_is_long() ? 20000 : 1000;
+    uint64_t ms = test_is_long() ? 20000 : 400;
 
     stress(FERRY_WAIT_SLEEP, 1, ms);
     stress(FERRY_WAIT_ADAPTIVE, 1, ms);
@@ -381,7 +381,7 @@ static void test_one_caller(void **state)
 static void test_two_callers(void **state)
 {
     (void)state;
-    uint64_t ms = test_is_long() ? 20000 : 1000;
+    uint64_t ms = test_is_long() ? 20000 : 400;
 
     stress(FERRY_WAIT_SLEEP, 2, ms);
     stress(FERRY_WAIT_ADAPTIVE, 2, ms);
@@ -390,7 +390,7 @@ static void test_two_callers(void **state)
 static void test_many_callers(void **state)
 {
     (void)state;
-    uint64_t ms = test_is_long() ? 60000 : 2000;
+    uint64_t ms = test_is_long() ? 60000 : 800;
 
     stress(FERRY_WAIT_SLEEP, CALLERS, ms);
     stress(FERRY_WAIT_ADAPTIVE, CALLERS, ms);

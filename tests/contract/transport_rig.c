@@ -21,6 +21,9 @@ static const char *const pool_settings[] = {"transports.io_uring.enable", "false
 
 static const char *const sum_settings[] = {"transports.hp_tcp.checksum", "true", NULL};
 
+/* A peer that has closed is noticed by time alone. */
+static const char *const ub_settings[] = {"transports.ub.connect_timeout_ms", "800", NULL};
+
 static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
 
 /* Small pieces and a low bound, so that the short requests of the suite are split as well. */
@@ -106,7 +109,12 @@ static const struct rig_kind kinds[] = {
      .file = true,
      .fault = true,
      .settings = pool_settings},
-    {.name = "ub-table", .transport = "ub", .reactor = "epoll", .remote = true, .ub = true},
+    {.name = "ub-table",
+     .transport = "ub",
+     .reactor = "epoll",
+     .remote = true,
+     .settings = ub_settings,
+     .ub = true},
     {.name = "shm-brought-epoll",
      .transport = "shm",
      .reactor = "epoll",
@@ -130,6 +138,7 @@ static const struct rig_kind kinds[] = {
      .transport = "ub",
      .reactor = "epoll",
      .remote = true,
+     .settings = ub_settings,
      .ub = true,
      .native = true},
 };

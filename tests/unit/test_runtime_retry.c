@@ -158,7 +158,8 @@ static void test_stale_tasks_of_one_segment_cause_one_request(void **state)
     test_store_hold(rig->store, FERRY_STORE_GET, false);
     wait_all(rig);
     assert_int_equal(count_in(rig, SLOTS, FERRY_TASK_COMPLETED), SLOTS);
-    assert_int_equal(test_store_count(rig->store, FERRY_STORE_GET), before + 1);
+    /* One more if the first one began before the last task was found to be stale. */
+    assert_in_range(test_store_count(rig->store, FERRY_STORE_GET), before + 1, before + 2);
     assert_int_equal(pattern_differs(rig->local, SLOTS * LENGTH, 5, 0), PATTERN_SAME);
 }
 
