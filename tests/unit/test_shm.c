@@ -172,6 +172,22 @@ static void script_welcome(struct script *script, uint64_t cookie_addr)
     assert_ok(ferry_shm_message_send(script->visitor, &message));
 }
 
+/* To the question about a buffer: where it is. */
+static void script_mapped(struct script *script, uint64_t addr, uint64_t length, bool writable)
+{
+    struct shm_message message;
+
+    receive(script->visitor, &message);
+    assert_int_equal(message.kind, SHM_MAP);
+    message = (struct shm_message){.kind = SHM_MAPPED,
+                                   .id = message.id,
+                                   .addr = addr,
+                                   .length = length,
+                                   .writable = writable,
+                                   .fds = {-1, -1}};
+    assert_ok(ferry_shm_message_send(script->visitor, &message));
+}
+
 static struct ferry_document *script_document(struct side *side, const struct script *script)
 {
     char text[512];
@@ -213,14 +229,19 @@ static void submit(struct side *side, struct ferry_target *target, enum ferry_op
     assert_ok(ferry_transport_submit(side->transport, &xfer, 1));
 }
 
+static enum ferry_status end_of(struct request *request)
+{
+    assert_within_ms(atomic_load(&request->ended), 5000);
+    return request->xfer.status;
+}
+
 static enum ferry_status run(struct side *side, struct ferry_target *target,
                              enum ferry_opcode opcode, void *local, uint64_t remote)
 {
     struct request request;
 
     submit(side, target, opcode, local, remote, &request);
-    assert_within_ms(atomic_load(&request.ended), 5000);
-    return request.xfer.status;
+    return end_of(&request);
 }
 
 static bool reach_is(struct ferry_target *target, uint64_t addr, enum ferry_reach wanted)
@@ -284,6 +305,7 @@ static void test_a_copy_needs_the_place_on_the_board(void **state)
 {
     struct ferry_target *target = NULL;
     struct ferry_document *doc;
+    struct request request;
     struct script script;
     struct side side;
 
@@ -296,8 +318,11 @@ static void test_a_copy_needs_the_place_on_the_board(void **state)
     assert_ok(ferry_transport_target_open(side.transport, doc, &target));
     script_hello(&script);
     script_welcome(&script, (uintptr_t)script.cookie);
+    assert_within_ms(reach_is(target, (uintptr_t)theirs, FERRY_REACH_YES), 5000);
     pattern_fill(theirs, sizeof(theirs), 5, 0);
-    assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)theirs), FERRY_OK);
+    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &request);
+    script_mapped(&script, (uintptr_t)theirs, LENGTH, true);
+    assert_int_equal(end_of(&request), FERRY_OK);
     assert_int_equal(pattern_differs(ours, sizeof(ours), 5, 0), PATTERN_SAME);
     assert_false(ferry_shm_slots_hold(script.slots, 0));
     /* The place is another's now, then nobody's, then the target closes. */
@@ -316,6 +341,53 @@ static void test_a_copy_needs_the_place_on_the_board(void **state)
     ferry_document_destroy(doc);
     side_close(&side);
     script_close(&script);
+}
+
+/* A description that a store has changed leads nowhere: the target says what its buffer is. */
+static void test_the_target_says_where_its_buffer_is(void **state)
+{
+    static unsigned char secret[LENGTH];
+    static const struct {
+        uint64_t length;
+        bool elsewhere, writable;
+        enum ferry_status read, write;
+    } cases[] = {
+        {LENGTH, true, true, FERRY_ERR_RANGE, FERRY_ERR_RANGE},
+        {LENGTH - 1, false, true, FERRY_ERR_RANGE, FERRY_ERR_RANGE},
+        {LENGTH, false, false, FERRY_OK, FERRY_ERR_PERMISSION},
+        {0, false, true, FERRY_ERR_STALE_KEY, FERRY_ERR_STALE_KEY},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ferry_target *target = NULL;
+        struct ferry_document *doc;
+        struct request request;
+        struct script script;
+        struct side side;
+
+        side_open(&side, OURS);
+        script_open(&script);
+        atomic_store(&script.board->ids[3], 33);
+        doc = script_document(&side, &script);
+        add_buffer(doc, (uintptr_t)secret, 33, 3, false);
+        assert_ok(ferry_transport_target_open(side.transport, doc, &target));
+        script_hello(&script);
+        script_welcome(&script, (uintptr_t)script.cookie);
+        memset(secret, 3, sizeof(secret));
+        memset(ours, 1, sizeof(ours));
+        submit(&side, target, FERRY_WRITE, ours, (uintptr_t)secret, &request);
+        script_mapped(&script, (uintptr_t)(cases[i].elsewhere ? theirs : secret), cases[i].length,
+                      cases[i].writable);
+        assert_int_equal(end_of(&request), cases[i].write);
+        assert_int_equal(secret[0], 3);
+        assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)secret), cases[i].read);
+        assert_int_equal(ours[0], cases[i].read == FERRY_OK ? 3 : 1);
+        ferry_transport_target_close(target);
+        ferry_document_destroy(doc);
+        side_close(&side);
+        script_close(&script);
+    }
 }
 
 /* A request waits for the meeting, and its end is bounded; a later meeting may work. */
@@ -346,7 +418,9 @@ static void test_a_target_that_does_not_answer_is_given_up_and_asked_again(void 
                      5000);
     script_hello(&script);
     script_welcome(&script, (uintptr_t)script.cookie);
-    assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)theirs), FERRY_OK);
+    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &request);
+    script_mapped(&script, (uintptr_t)theirs, LENGTH, true);
+    assert_int_equal(end_of(&request), FERRY_OK);
     ferry_transport_target_close(target);
     ferry_document_destroy(doc);
     side_close(&side);
@@ -575,6 +649,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_brought_memory_is_not_touched_without_the_cookie),
         cmocka_unit_test(test_a_copy_needs_the_place_on_the_board),
+        cmocka_unit_test(test_the_target_says_where_its_buffer_is),
         cmocka_unit_test(test_a_target_that_does_not_answer_is_given_up_and_asked_again),
         cmocka_unit_test(test_a_request_that_waits_can_be_canceled),
         cmocka_unit_test(test_another_place_is_said_to_be_one),

@@ -43,31 +43,28 @@ static struct shm_verdict peer_gone(const struct shm_op *op)
     return VERDICT(FERRY_ERR_PEER_GONE, 0, "shm: the peer is gone");
 }
 
-static struct shm_verdict map_ready(struct shm_link *link, const struct shm_target_buffer *buffer)
+static struct shm_verdict map_ready(struct shm_link *link, struct shm_map *map)
 {
-    struct shm_map *map = buffer->map;
     uint32_t idle = SHM_MAP_IDLE;
 
     /* Acquire pairs with the release of the meeting thread: the mapping. */
     switch ((enum shm_map_state)atomic_load_explicit(&map->state, memory_order_acquire)) {
     case SHM_MAP_READY:
-        return VERDICT(FERRY_OK, 0, NULL);
+        break;
     case SHM_MAP_IDLE:
         if (atomic_compare_exchange_strong(&map->state, &idle, SHM_MAP_WANTED))
-            ferry_shm_meet_wake(link->transport);
+            ask(link, &link->wanted);
         return PARKED;
     case SHM_MAP_WANTED:
     case SHM_MAP_ASKED:
         return PARKED;
     case SHM_MAP_GONE:
         return VERDICT(FERRY_ERR_STALE_KEY, 0, "shm: the peer has taken the buffer back");
-    case SHM_MAP_BROKEN:
-        break;
     }
-    if (link->vm_works)
-        return VERDICT(FERRY_OK, 0, NULL);
-    return VERDICT(FERRY_ERR_UNSUPPORTED, 0,
-                   "shm: unavailable for this buffer: it could not be mapped");
+    if (!map->mapped && !link->vm_works)
+        return VERDICT(FERRY_ERR_UNSUPPORTED, 0,
+                       "shm: unavailable for this buffer: it could not be mapped");
+    return VERDICT(FERRY_OK, 0, NULL);
 }
 
 struct shm_verdict ferry_shm_ready(struct shm_op *op)
@@ -91,12 +88,10 @@ struct shm_verdict ferry_shm_ready(struct shm_op *op)
     case SHM_LINK_READY:
         break;
     }
-    if (op->buffer->map != NULL)
-        return map_ready(link, op->buffer);
-    if (link->vm_works)
-        return VERDICT(FERRY_OK, 0, NULL);
-    return VERDICT(FERRY_ERR_UNSUPPORTED, 0,
-                   "shm: unavailable for this buffer: the kernel does not let us reach it");
+    if (!op->buffer->attr.shared && !link->vm_works)
+        return VERDICT(FERRY_ERR_UNSUPPORTED, 0,
+                       "shm: unavailable for this buffer: the kernel does not let us reach it");
+    return map_ready(link, op->buffer->map);
 }
 
 /* Both are mapped here. */
@@ -111,10 +106,6 @@ static struct shm_verdict copy_mapped(struct shm_op *op, const struct shm_map *m
     unsigned char *local = xfer->local + offset;
     bool read = xfer->opcode == FERRY_READ;
 
-    if (!ferry_range_within(addr, length, map->addr, map->length))
-        return VERDICT(FERRY_ERR_RANGE, 0, "shm: the range is not inside the buffer of the peer");
-    if (!read && !map->writable)
-        return VERDICT(FERRY_ERR_PERMISSION, 0, "shm: the buffer of the peer is read-only");
     remote = map->base + (addr - map->addr);
     if (streaming)
         ferry_copy_streaming(read ? local : remote, read ? remote : local, length);
@@ -171,14 +162,17 @@ static struct shm_verdict copy_vm(struct shm_op *op, uint64_t offset, uint64_t l
 static struct shm_verdict copy_leased(struct shm_op *op, uint64_t offset, uint64_t length)
 {
     struct shm_link *link = link_of(op);
-    struct shm_map *map = op->buffer->map;
-    bool mapped = map != NULL &&
-                  atomic_load_explicit(&map->state, memory_order_acquire) == SHM_MAP_READY;
-    struct shm_verdict verdict = mapped ? copy_mapped(op, map, offset, length)
-                                        : copy_vm(op, offset, length);
+    const struct shm_map *map = op->buffer->map;
+    struct shm_verdict verdict;
 
+    /* By what the peer itself has said: its description may have been somebody else's. */
+    if (!ferry_range_within(op->xfer->remote_addr + offset, length, map->addr, map->length))
+        return VERDICT(FERRY_ERR_RANGE, 0, "shm: the range is not inside the buffer of the peer");
+    if (op->xfer->opcode == FERRY_WRITE && !map->writable)
+        return VERDICT(FERRY_ERR_PERMISSION, 0, "shm: the buffer of the peer is read-only");
+    verdict = map->mapped ? copy_mapped(op, map, offset, length) : copy_vm(op, offset, length);
     if (verdict.status == FERRY_OK)
-        atomic_fetch_add_explicit(mapped ? &link->bytes_mapped : &link->bytes_vm, length,
+        atomic_fetch_add_explicit(map->mapped ? &link->bytes_mapped : &link->bytes_vm, length,
                                   memory_order_relaxed);
     /* A peer that died meanwhile has not got it. */
     if (verdict.status == FERRY_OK && atomic_load(&link->state) != SHM_LINK_READY)

@@ -33,6 +33,7 @@
 #define SHM_BOOT_ID_SIZE 40u
 #define SHM_WHY_SIZE     FERRY_REACH_TEXT_SIZE
 #define SHM_BUCKETS      4096u
+#define SHM_MAP_BUCKETS  1024u
 
 struct shm_settings {
     uint32_t outstanding_max;
@@ -102,26 +103,30 @@ enum shm_link_state {
     SHM_LINK_DEAD,    /* it closed, died, or was never there: `why` */
 };
 
-/* A mapping of one of the peer's shared buffers. */
+/*
+ * What the peer itself says of one of its buffers, once: where it is, what may be done, and a
+ * mapping if it is shared. A description may come from a store, and is not proof of any of it.
+ */
 enum shm_map_state {
     SHM_MAP_IDLE,
     SHM_MAP_WANTED, /* by a worker; the meeting thread asks */
     SHM_MAP_ASKED,
     SHM_MAP_READY,
     SHM_MAP_GONE,
-    SHM_MAP_BROKEN, /* it could not be mapped here */
 };
 
 struct shm_map {
     struct ferry_list link; /* of the peer's */
+    struct shm_map *next;   /* of the bucket */
     uint64_t id;
     uint32_t index;
     uint32_t refs; /* targets; under the mutex */
-    /* written by the meeting thread before `state` says READY */
+    /* written by the meeting thread before `state` says READY; `base` also when it is GONE */
     unsigned char *base;
     uint64_t addr;
     uint64_t length;
     bool writable;
+    bool mapped;            /* false: brought memory, or it could not be mapped here */
     _Atomic uint32_t state; /* shm_map_state */
 };
 
@@ -136,7 +141,9 @@ struct shm_link {
     /* under the mutex */
     uint32_t targets;
     struct ferry_list maps;
-    bool ask_again; /* a question found no room on the socket */
+    struct shm_map *buckets[SHM_MAP_BUCKETS];
+    bool ask_again;  /* a question found no room on the socket */
+    bool drop_again; /* a mapping that is to go is still in use */
     char why[SHM_WHY_SIZE];
     /* meeting thread only */
     struct shm_peer peer;
@@ -149,6 +156,7 @@ struct shm_link {
     char vm_why[SHM_WHY_SIZE];
     _Atomic uint32_t state; /* shm_link_state */
     _Atomic bool asked;     /* somebody wants to meet */
+    _Atomic bool wanted;    /* a mapping is WANTED */
     /* counters */
     _Atomic uint64_t bytes_mapped; /* copied by memcpy */
     _Atomic uint64_t bytes_vm;     /* copied by the kernel */
@@ -159,7 +167,7 @@ struct shm_target_buffer {
     uint64_t addr;
     uint64_t length;
     struct shm_buffer_attr attr;
-    struct shm_map *map; /* NULL: brought memory */
+    struct shm_map *map;
 };
 
 struct shm_target {
@@ -311,7 +319,8 @@ bool ferry_shm_sessions_hold(struct shm_transport *transport, uint64_t id);
 /* link.c: meeting thread, under the mutex. */
 void ferry_shm_link_begin(struct shm_link *link, uint64_t now_ns);
 void ferry_shm_link_input(struct shm_link *link);
-void ferry_shm_link_ask(struct shm_link *link); /* for mappings that are wanted */
+/* Ask for mappings that are wanted, drop those that are gone. True if it wants another look. */
+bool ferry_shm_link_tend(struct shm_link *link);
 void ferry_shm_link_end(struct shm_link *link, enum shm_link_state state, const char *fmt, ...)
     FERRY_PRINTF(3, 4);
 void ferry_shm_link_free(struct shm_link *link);

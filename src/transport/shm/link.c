@@ -123,16 +123,29 @@ static void take_welcome(struct shm_link *link, const struct shm_message *messag
 
 /* ---- mappings ---- */
 
+static struct shm_map **bucket_of(struct shm_link *link, uint64_t id)
+{
+    /* Ids are random. */
+    return &link->buckets[id % SHM_MAP_BUCKETS];
+}
+
+static struct shm_map *map_find(struct shm_link *link, uint64_t id)
+{
+    struct shm_map *map = *bucket_of(link, id);
+
+    while (map != NULL && map->id != id)
+        map = map->next;
+    return map;
+}
+
 struct shm_map *ferry_shm_map_acquire(struct shm_link *link, const struct shm_buffer_attr *attr)
 {
-    struct shm_map *map;
+    struct shm_map **bucket = bucket_of(link, attr->registration_id);
+    struct shm_map *map = map_find(link, attr->registration_id);
 
-    for (struct ferry_list *l = link->maps.next; l != &link->maps; l = l->next) {
-        map = FERRY_CONTAINER_OF(l, struct shm_map, link);
-        if (map->id == attr->registration_id && map->index == attr->index) {
-            map->refs++;
-            return map;
-        }
+    if (map != NULL) {
+        map->refs++;
+        return map;
     }
     map = calloc(1, sizeof(*map));
     if (map == NULL)
@@ -140,23 +153,31 @@ struct shm_map *ferry_shm_map_acquire(struct shm_link *link, const struct shm_bu
     map->id = attr->registration_id;
     map->index = attr->index;
     map->refs = 1;
+    map->next = *bucket;
+    *bucket = map;
     ferry_list_push_back(&link->maps, &map->link);
     return map;
 }
 
 void ferry_shm_map_release(struct shm_link *link, struct shm_map *map)
 {
-    (void)link;
+    struct shm_map **at = bucket_of(link, map->id);
+
     if (--map->refs > 0)
         return;
+    while (*at != map)
+        at = &(*at)->next;
+    *at = map->next;
     ferry_list_remove(&map->link);
     if (map->base != NULL)
         munmap(map->base, map->length);
     free(map);
 }
 
-void ferry_shm_link_ask(struct shm_link *link)
+static void ask_wanted(struct shm_link *link)
 {
+    if (!atomic_exchange(&link->wanted, false) && !link->ask_again)
+        return;
     link->ask_again = false;
     for (struct ferry_list *l = link->maps.next; l != &link->maps; l = l->next) {
         struct shm_map *map = FERRY_CONTAINER_OF(l, struct shm_map, link);
@@ -177,34 +198,32 @@ void ferry_shm_link_ask(struct shm_link *link)
     }
 }
 
-static void take_mapped(struct shm_link *link, const struct shm_message *message)
+/* Shared memory that cannot be mapped here is reached as brought memory is, or not at all. */
+static void *map_shared(struct shm_link *link, const struct shm_message *message)
 {
-    struct shm_map *map = NULL;
-    uint32_t state = SHM_MAP_GONE;
     void *base = NULL;
 
-    for (struct ferry_list *l = link->maps.next; l != &link->maps && map == NULL; l = l->next) {
-        struct shm_map *one = FERRY_CONTAINER_OF(l, struct shm_map, link);
+    if (message->fds[0] >= 0 &&
+        ferry_shm_map(message->fds[0], message->length, message->writable, &base) != FERRY_OK)
+        ferry_warn("shm", "%s segment=%s", ferry_last_error_text(), link->name);
+    return base;
+}
 
-        if (one->id == message->id && atomic_load(&one->state) == SHM_MAP_ASKED)
-            map = one;
-    }
+static void take_mapped(struct shm_link *link, const struct shm_message *message)
+{
+    struct shm_map *map = map_find(link, message->id);
+
     /* Its last target was closed meanwhile. */
-    if (map == NULL)
+    if (map == NULL || atomic_load(&map->state) != SHM_MAP_ASKED)
         return;
-    if (message->fds[0] >= 0) {
-        state = SHM_MAP_READY;
-        if (ferry_shm_map(message->fds[0], message->length, message->writable, &base) != FERRY_OK) {
-            ferry_warn("shm", "%s segment=%s", ferry_last_error_text(), link->name);
-            state = SHM_MAP_BROKEN;
-        }
-    }
-    map->base = base;
+    if (message->length > 0)
+        map->base = map_shared(link, message);
+    map->mapped = map->base != NULL;
     map->addr = message->addr;
     map->length = message->length;
     map->writable = message->writable;
     /* Release: the mapping comes before; pairs with the acquire of workers. */
-    atomic_store(&map->state, state);
+    atomic_store(&map->state, message->length > 0 ? SHM_MAP_READY : SHM_MAP_GONE);
     ferry_shm_kick_all(link->transport);
 }
 
@@ -214,19 +233,28 @@ static void take_mapped(struct shm_link *link, const struct shm_message *message
  */
 static void drop_gone(struct shm_link *link)
 {
+    link->drop_again = false;
     for (struct ferry_list *l = link->maps.next; l != &link->maps; l = l->next) {
         struct shm_map *map = FERRY_CONTAINER_OF(l, struct shm_map, link);
 
         if (map->base == NULL || atomic_load(&link->board->ids[map->index]) == map->id)
             continue;
         if (ferry_shm_slots_hold(link->slots, map->id)) {
-            link->ask_again = true;
+            link->drop_again = true;
             continue;
         }
         atomic_store(&map->state, SHM_MAP_GONE);
         munmap(map->base, map->length);
         map->base = NULL;
     }
+}
+
+bool ferry_shm_link_tend(struct shm_link *link)
+{
+    ask_wanted(link);
+    if (link->drop_again)
+        drop_gone(link);
+    return link->ask_again || link->drop_again;
 }
 
 void ferry_shm_link_input(struct shm_link *link)

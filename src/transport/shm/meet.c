@@ -145,10 +145,10 @@ static bool tend_link(struct shm_link *link, uint64_t now_ns)
             link, SHM_LINK_DEAD, "it did not answer within %llu ms",
             (unsigned long long)(link->transport->settings.meet_timeout_ns / FERRY_NS_PER_MS));
     else if (state == SHM_LINK_READY)
-        ferry_shm_link_ask(link);
+        return ferry_shm_link_tend(link);
     else if (state != SHM_LINK_MEETING && may_meet(link) && now_ns >= link->retry_ns)
         ferry_shm_link_begin(link, now_ns);
-    return atomic_load(&link->state) == SHM_LINK_MEETING || link->ask_again || may_meet(link);
+    return atomic_load(&link->state) == SHM_LINK_MEETING || may_meet(link);
 }
 
 static bool tend_all(struct shm_transport *transport)

@@ -92,7 +92,7 @@ static void answer_hello(struct shm_transport *transport, struct shm_session *se
     memcpy(reply->cookie, transport->cookie, sizeof(reply->cookie));
 }
 
-/* No descriptor: the buffer is gone, or is not one that can be mapped. */
+/* No length: the buffer is gone. No descriptor: it is not one that can be mapped. */
 static void answer_map(struct shm_transport *transport, const struct shm_message *question,
                        struct shm_message *reply)
 {

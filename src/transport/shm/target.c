@@ -116,8 +116,6 @@ static enum ferry_status take_link(struct shm_transport *transport, const char *
         link->targets++;
     }
     for (uint32_t i = 0; complete && i < target->buffer_count; i++) {
-        if (!target->buffers[i].attr.shared)
-            continue;
         target->buffers[i].map = ferry_shm_map_acquire(link, &target->buffers[i].attr);
         complete = target->buffers[i].map != NULL;
     }
@@ -215,11 +213,14 @@ void ferry_shm_target_explain(struct ferry_target *base, char *buf, size_t buf_l
 static enum ferry_reach met_reach(const struct shm_link *link,
                                   const struct shm_target_buffer *buffer, char *why)
 {
-    uint32_t map = buffer != NULL && buffer->map != NULL ? atomic_load(&buffer->map->state)
-                                                         : SHM_MAP_BROKEN;
+    const struct shm_map *map = buffer != NULL ? buffer->map : NULL;
+    bool brought = map != NULL && !buffer->attr.shared;
 
+    /* Shared, but it could not be mapped here. */
+    if (map != NULL && atomic_load(&map->state) == SHM_MAP_READY && !map->mapped)
+        brought = true;
     /* A range that is nobody's is told so by the request's end. */
-    if (buffer == NULL || link->vm_works || map != SHM_MAP_BROKEN)
+    if (!brought || link->vm_works)
         return FERRY_REACH_YES;
     if (why != NULL)
         snprintf(why, FERRY_REACH_TEXT_SIZE, "shm: memory that the engine did not allocate: %.140s",
