@@ -12,6 +12,7 @@
 #include "support/process.h"
 #include "support/sanitizer.h"
 #include "support/test.h"
+#include "transport/transport.h"
 
 #define ROUNDS   (TEST_THREAD_SANITIZER ? 20000u : 100000u)
 #define LENGTH   4096u
@@ -76,23 +77,26 @@ struct pair {
     void *remote;
 };
 
-static struct ferry_engine *open_engine(void)
+static struct ferry_engine *open_engine(const char *transport)
 {
     struct ferry_engine_options options = FERRY_ENGINE_OPTIONS_INIT;
     struct ferry_engine *engine = NULL;
     struct ferry_config *config = NULL;
 
     assert_ok(ferry_config_create(&config));
+    if (transport != NULL)
+        assert_ok(ferry_config_set(config, "force_transport", transport, FERRY_ORIGIN_API));
     options.config = config;
     assert_ok(ferry_engine_open(&options, &engine));
     ferry_config_destroy(config);
     return engine;
 }
 
-static void open_pair(struct pair *pair, bool remote)
+/* @transport: between two engines; NULL: one engine and its own segment. */
+static void open_pair(struct pair *pair, const char *transport)
 {
-    pair->initiator = open_engine();
-    pair->target = remote ? open_engine() : pair->initiator;
+    pair->initiator = open_engine(transport);
+    pair->target = transport != NULL ? open_engine(transport) : pair->initiator;
     assert_ok(ferry_memory_alloc(pair->initiator, SLOTS * LENGTH, NULL, FERRY_PERMISSION_LOCAL,
                                  &pair->local));
     assert_ok(ferry_memory_alloc(pair->target, SLOTS * LENGTH, NULL, FERRY_PERMISSION_READ_WRITE,
@@ -166,14 +170,14 @@ static void run_calls(const struct pair *pair, uint32_t transfers)
     }
 }
 
-static void check_steady(bool remote)
+static void check_steady(const char *transport)
 {
     struct pair pair;
     uint64_t batch;
     uint64_t rss;
     const int strangers = TEST_THREAD_SANITIZER ? 1 : 0; /* the sanitizer's own */
 
-    open_pair(&pair, remote);
+    open_pair(&pair, transport);
     /* A thread frees what it was started with first of all, which may be late on a full machine. */
     assert_within_ms(process_unnamed_threads() == strangers, 20000);
     /* The counters do count: making a batch allocates. */
@@ -202,13 +206,21 @@ static void check_steady(bool remote)
 static void test_steady_transfers_on_the_own_segment_allocate_nothing(void **state)
 {
     (void)state;
-    check_steady(false);
+    check_steady(NULL);
 }
 
 static void test_steady_transfers_between_peers_allocate_nothing(void **state)
 {
     (void)state;
-    check_steady(true);
+    check_steady("hp_tcp");
+}
+
+static void test_steady_transfers_between_processes_of_one_host_allocate_nothing(void **state)
+{
+    (void)state;
+    if (ferry_transport_find("shm") == NULL)
+        test_skip("this build has no shm");
+    check_steady("shm");
 }
 
 int main(void)
@@ -216,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steady_transfers_on_the_own_segment_allocate_nothing),
         cmocka_unit_test(test_steady_transfers_between_peers_allocate_nothing),
+        cmocka_unit_test(test_steady_transfers_between_processes_of_one_host_allocate_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
