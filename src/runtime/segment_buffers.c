@@ -51,15 +51,20 @@ static enum ferry_permission buffer_permission(const struct ferry_document_buffe
         const char *text = buffer->attrs[i].text;
         FERRY_CLEANUP(ferry_json_free) struct ferry_json root = {0};
         const char *word = "";
+        uint64_t number = 0;
 
         if (ferry_json_parse(&ferry_json_limits_small, "buffer attribute", text, strlen(text),
                              &root) != FERRY_OK ||
-            ferry_json_as_object(&root) != FERRY_OK ||
-            ferry_json_opt_string(&root, "permission", 64, &word) != FERRY_OK)
+            ferry_json_as_object(&root) != FERRY_OK)
             continue;
-        if (strcmp(word, "global_read_write") == 0)
+        /* A word or, in the attributes of ub, its number. */
+        if (ferry_json_opt_string(&root, "permission", 64, &word) != FERRY_OK &&
+            ferry_json_u64(&root, "permission", 0, FERRY_PERMISSION_READ_WRITE, &number) !=
+                FERRY_OK)
+            continue;
+        if (strcmp(word, "global_read_write") == 0 || number == FERRY_PERMISSION_READ_WRITE)
             return FERRY_PERMISSION_READ_WRITE;
-        if (strcmp(word, "global_read_only") == 0)
+        if (strcmp(word, "global_read_only") == 0 || number == FERRY_PERMISSION_READ_ONLY)
             best = FERRY_PERMISSION_READ_ONLY;
     }
     return best;
