@@ -176,10 +176,10 @@ uint32_t usim_shim_uninits(void);
 const struct ferry_urma_ops *usim_native_table(void);
 
 /*
- * What a shared object made of these files reads: "PATH:NODE" in FERRY_URMA_SIM, and whether to go
- * by way of the URMA interface in FERRY_URMA_SIM_NATIVE.
+ * What a shared object made of these files reads: "PATH:NODE" in URMA_SIM, and whether to go
+ * by way of the URMA interface in URMA_SIM_NATIVE.
  */
-#define USIM_VARIABLE        "FERRY_URMA_SIM"
-#define USIM_VARIABLE_NATIVE "FERRY_URMA_SIM_NATIVE"
+#define USIM_VARIABLE        "URMA_SIM"
+#define USIM_VARIABLE_NATIVE "URMA_SIM_NATIVE"
 
 #endif
