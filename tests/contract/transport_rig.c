@@ -37,6 +37,8 @@ static const char *const shm_settings[] = {"transports.shm.enable",
                                            "64KiB",
                                            "transports.shm.split_bytes",
                                            "100000",
+                                           "transports.shm.streaming_bytes",
+                                           "200000",
                                            NULL};
 
 static const struct rig_kind kinds[] = {

@@ -151,11 +151,13 @@ enum ferry_status ferry_shm_remove_buffer(struct ferry_transport *base, uint64_t
 
     for (;;) {
         struct shm_buffer *buffer;
+        bool known;
         bool held = false;
 
         pthread_mutex_lock(&transport->mutex);
         buffer = ferry_shm_buffer_find(transport, registration_id);
-        if (buffer != NULL) {
+        known = buffer != NULL;
+        if (known) {
             /* From here on no copy begins: see board.h. */
             atomic_store(&transport->board->ids[buffer->index], 0);
             held = ferry_shm_sessions_hold(transport, registration_id);
@@ -163,10 +165,11 @@ enum ferry_status ferry_shm_remove_buffer(struct ferry_transport *base, uint64_t
                 forget(transport, buffer);
         }
         pthread_mutex_unlock(&transport->mutex);
-        if (!held) {
+        /* Peers are told, so that they unmap it. */
+        if (known && !held)
             ferry_shm_meet_wake(transport);
+        if (!held)
             return FERRY_OK;
-        }
         if (ferry_now_ns(clock) >= deadline_ns)
             return ferry_fail(FERRY_ERR_BUSY, "shm: a peer still copies to or from the range");
         look_later();
