@@ -196,9 +196,10 @@ def test_memory_that_went_is_not_kept_by_a_peer(start):
     harness.wait_until(lambda: not mappings(client.pid, "memfd:ferry-memory"), 5, "the mapping is gone")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root here")
 def test_pid_namespaces(start):
     apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if os.geteuid() != 0 or subprocess.run([*apart, "true"], capture_output=True, timeout=30).returncode != 0:
+        pytest.skip("a PID namespace with its own /proc cannot be made here")
     for kind in ("alloc", "lend"):
         # Seen from outside the target has a number, and the cookie says that it is the right one.
         inside = lender(start, kind, prefix=apart)
