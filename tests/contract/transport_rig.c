@@ -22,7 +22,8 @@ static const char *const pool_settings[] = {"transports.io_uring.enable", "false
 static const char *const sum_settings[] = {"transports.hp_tcp.checksum", "true", NULL};
 
 /* A peer that has closed is noticed by time alone. */
-static const char *const ub_settings[] = {"transports.ub.connect_timeout_ms", "800", NULL};
+static const char *const ub_settings[] = {"transports.ub.connect_timeout_ms", "500",
+                                          "transports.ub.error_timeout", "14", NULL};
 
 static const char *const uring_settings[] = {"transports.io_uring.enable", "true", NULL};
 
@@ -173,6 +174,11 @@ static struct usim *rig_fabric(void)
         }
     }
     return fabric;
+}
+
+void rig_mute_events(bool on)
+{
+    usim_chance(rig_fabric(), USIM_NO_EVENT, on ? 1000000 : 0);
 }
 
 /* The engines of a rig are on two hosts in turn; by way of the URMA interface there is but one. */

@@ -91,4 +91,7 @@ void rig_expect(const struct fenced *range, uint64_t offset, uint64_t length, ui
 struct ferry_task_status rig_task(struct ferry_engine *engine, uint64_t batch, uint32_t task);
 struct ferry_batch_status rig_batch(struct ferry_engine *engine, uint64_t batch);
 
+/* From now on the devices of ub say nothing of jetties that fail by themselves. */
+void rig_mute_events(bool on);
+
 #endif

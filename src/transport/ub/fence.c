@@ -86,8 +86,12 @@ void ferry_ub_endpoint_drained(struct ub_worker *worker, struct ub_jfc *jfc, uin
         if (endpoint->jfc != jfc || !listens(endpoint))
             continue;
         for (uint32_t i = 0; i < endpoint->jetty_count; i++) {
-            if (endpoint->jetties[i].native != NULL && endpoint->jetties[i].id == jetty_id)
-                endpoint->jetties[i].drained = true;
+            if (endpoint->jetties[i].native == NULL || endpoint->jetties[i].id != jetty_id)
+                continue;
+            endpoint->jetties[i].drained = true;
+            /* Unasked: the jetty is in error, and what was posted since is never reported. */
+            ferry_ub_endpoint_fail(endpoint, FERRY_DEVICE_ENDPOINT,
+                                   ferry_ub_now(endpoint->transport));
         }
     }
 }

@@ -41,6 +41,7 @@ struct usim;
     X(DATA_POISON, "data_poison")                                                                  \
     X(ELSEWHERE_DELAY, "link_delay") /* far slower than usual */                                   \
     X(REPEAT_MOVE, "retransmission") /* the bytes move twice */                                    \
+    X(NO_EVENT, "no_event")          /* a jetty's failure is not told by an event */               \
     X(FLUSH_MIDDLE, "flush_middle")  /* the jetty goes into error by itself */                     \
     X(EARLY_MARKER, "early_marker")  /* before completions that belong before it */                \
     X(LATE_MARKER, "late_marker")                                                                  \

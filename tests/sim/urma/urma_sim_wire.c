@@ -391,7 +391,8 @@ void sim_jetty_fails(struct usim *sim, uint32_t jetty_index)
     if (jetty->state != SIM_READY)
         return;
     begin_drain(sim, jetty_index);
-    sim_event_push(sim, jetty->ctx - 1, SIM_EVENT_JETTY_ERR, jetty_index + 1);
+    if (!sim_fires(sim->state, USIM_NO_EVENT))
+        sim_event_push(sim, jetty->ctx - 1, SIM_EVENT_JETTY_ERR, jetty_index + 1);
 }
 
 static void send_marker(struct usim *sim, uint32_t jetty_index)
