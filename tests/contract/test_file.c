@@ -227,6 +227,35 @@ static void test_file_later_batch_wins_over_an_earlier_one(void **state)
 }
 
 /* Reading into and writing from the same memory at once has no defined bytes, and no other harm. */
+/* Where requests, or the ways that one takes, meet inside a page: none takes another's bytes back.
+ */
+static void test_file_neighbours_inside_a_page_keep_their_bytes(void **state)
+{
+    enum { COUNT = 48, LENGTH = 17 * 4096 + 700 }; /* too long to be buffered as a whole */
+    const uint64_t length = COUNT * LENGTH;
+    struct ferry_request requests[COUNT];
+    struct file_rig rig;
+    uint32_t rounds = test_is_long() ? 1000 : 30;
+
+    (void)state;
+    file_rig_open(&rig, kind, NULL);
+    file_segment(&rig, &length, 1);
+    for (uint64_t i = 0; i < COUNT; i++)
+        requests[i] = file_request(&rig, FERRY_WRITE, i * LENGTH, i * LENGTH, LENGTH);
+    for (uint32_t round = 0; round < rounds; round++) {
+        pattern_fill(rig.local.data, length, 100 + round, 0);
+        file_fill(&rig, 0, FILE_SEED);
+        assert_ok(ferry_batch_reset(rig.engine, rig.batch));
+        assert_ok(ferry_batch_submit(rig.engine, rig.batch, requests, COUNT));
+        assert_ok(ferry_batch_wait(rig.engine, rig.batch, test_deadline_ms(60000), NULL));
+        file_expect(&rig, 0, length, 100 + round, 0);
+    }
+    /* What makes it so: direct I/O takes whole pages only. */
+    assert_int_equal(file_report(&rig, "paths.direct.bytes") % 4096, 0);
+    assert_int_equal(file_report(&rig, "paths.bounce.bytes") % 4096, 0);
+    file_rig_close(&rig);
+}
+
 static void test_file_same_memory_read_and_written_at_once_does_no_harm(void **state)
 {
     static const uint64_t lengths[] = {MIB, MIB};
@@ -679,6 +708,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_file_single_bytes_leave_their_neighbours_alone),
         cmocka_unit_test(test_file_batch_of_ten_thousand_requests),
         cmocka_unit_test(test_file_later_batch_wins_over_an_earlier_one),
+        cmocka_unit_test(test_file_neighbours_inside_a_page_keep_their_bytes),
         cmocka_unit_test(test_file_same_memory_read_and_written_at_once_does_no_harm),
         cmocka_unit_test(test_file_batch_mixes_files_and_memory),
         cmocka_unit_test(test_file_second_submit_issues_nothing_again),

@@ -43,6 +43,20 @@ static uint32_t align_of(uint32_t value, uint32_t fallback)
     return power && value <= ALIGN_MAX ? value : fallback;
 }
 
+/*
+ * Direct I/O and the page cache must not meet inside a page or a block of the file system: the
+ * cache reads the whole of it to change a part, and writes the whole back, over what direct I/O has
+ * put beside it meanwhile. So direct I/O takes whole pages only, even where it could take less.
+ */
+static uint32_t whole_pages(uint32_t align, const struct stat *now)
+{
+    uint32_t page = align_of((uint32_t)sysconf(_SC_PAGESIZE), ALIGN_DEFAULT);
+    uint32_t block = align_of((uint32_t)now->st_blksize, page);
+
+    align = align < page ? page : align;
+    return align < block ? block : align;
+}
+
 static void look_at_alignment(int fd, struct file_look *look)
 {
     unsigned char buf[STATX_BYTES] = {0};
@@ -125,6 +139,7 @@ static bool look_at_file(const struct file_extent *extent, struct file_look *loo
         return true; /* this file system has no direct I/O */
     }
     look_at_alignment(look->fd[1], look);
+    look->offset_align = whole_pages(look->offset_align, &now);
     return true;
 }
 
