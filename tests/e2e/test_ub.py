@@ -7,6 +7,7 @@ what was made on the fabric is gone at the end.
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -63,15 +64,15 @@ def bench(ferry, fabric, server, *arguments, **options):
                          0.5 if harness.LONG else 0.05, "--warmup", 0.01, *arguments, env=fabric.env(1), **options)
 
 
-def lender(start, fabric):
-    process = start([LENDER, LENGTH], stdin=subprocess.PIPE, env=fabric.env(0))
+def lender(start, fabric, length=LENGTH):
+    process = start([LENDER, length], stdin=subprocess.PIPE, env=fabric.env(0))
     process.name = process.line(20)
     assert process.ask("lend read-write", 20) == "ok"
     return process
 
 
-def survivor(start, fabric, name):
-    process = start([SURVIVOR, name, LENGTH], stdin=subprocess.PIPE, env=fabric.env(1))
+def survivor(start, fabric, name, length=LENGTH):
+    process = start([SURVIVOR, name, length], stdin=subprocess.PIPE, env=fabric.env(1))
     assert process.line(20) == "ready", process.stderr()
     return process
 
@@ -145,6 +146,33 @@ def test_a_port_that_goes_down_is_left_and_comes_back(start, fabric, way):
         assert client.ask("once", 30) == "ok"
         net.tell("port %d 0 up" % device)
         assert client.ask("once", 30) == "ok"
+    end(client)
+    end(target)
+    net.expect_empty()
+
+
+def share(client, length, rates):
+    """The part of the sum of all devices that the best of three READs reaches."""
+    answer = client.ask("time read %d 3" % length, 60).split()
+    assert answer[0] == "ok", answer
+    return length * 1e9 / min(map(int, answer[1:])) / sum(rates)
+
+
+@pytest.mark.not_under(("address", "thread"), "devices are faster than this build")
+def test_unequal_devices_are_all_used(start, fabric):
+    # So slow that the machine is not what limits them; without the first one less than 0.6 is left.
+    rates, length = (32000000, 16000000, 8000000, 8000000), 8 << 20
+    net = fabric(rates=rates)
+    target = lender(start, net, length)
+    client = survivor(start, net, target.name, length)
+    harness.wait_until(lambda: share(client, length, rates) >= 0.9, 20, "all devices are used")
+    client.tell("once")
+    time.sleep(0.1)
+    net.tell("port %d 0 down" % net.devices)
+    assert client.line(30) == "ok"
+    assert share(client, length, rates) < 0.6
+    net.tell("port %d 0 up" % net.devices)
+    harness.wait_until(lambda: share(client, length, rates) >= 0.9, 20, "the device is used again")
     end(client)
     end(target)
     net.expect_empty()
