@@ -34,7 +34,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 WORK = os.path.join(TOP, "build-mutants")
 SOURCE, BUILD = os.path.join(WORK, "source"), os.path.join(WORK, "build")
-PROGRAMS = ("survivor", "forker", "steady", "rounds", "lender")  # that scenarios drive
+PROGRAMS = ("survivor", "forker", "steady", "rounds", "lender", "fabric")  # that scenarios drive
 JOBS = str(min(4, len(os.sched_getaffinity(0))))
 
 
