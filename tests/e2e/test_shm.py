@@ -9,6 +9,7 @@ import platform
 import signal
 import socket
 import subprocess
+import tempfile
 import sys
 import time
 
@@ -262,16 +263,18 @@ def test_what_is_no_message_ends_the_visit(start):
     assert client.ask("once", 20) == "ok"
 
 
-def test_a_socket_in_a_folder(start, tmp_path):
-    env = {"FERRY_TRANSPORTS_SHM_SOCKET_DIR": str(tmp_path), **FORCED}
-    target = lender(start, "lend", env=env)
-    assert [name for name in os.listdir(tmp_path) if name.startswith("ferry-shm-")]
-    client = survivor(start, target.name)
-    assert client.ask("once", 20) == "ok"
-    target.child.stdin.close()
-    target.child.stdin = None
-    assert target.finish(10)[0] == 0
-    assert os.listdir(tmp_path) == []
+def test_a_socket_in_a_folder(start):
+    """A path of a socket is short, so the folder's name must be too."""
+    with tempfile.TemporaryDirectory(prefix="ferry-", dir="/tmp") as folder:
+        env = {"FERRY_TRANSPORTS_SHM_SOCKET_DIR": folder, **FORCED}
+        target = lender(start, "lend", env=env)
+        assert [name for name in os.listdir(folder) if name.startswith("ferry-shm-")]
+        client = survivor(start, target.name)
+        assert client.ask("once", 20) == "ok"
+        target.child.stdin.close()
+        target.child.stdin = None
+        assert target.finish(10)[0] == 0
+        assert os.listdir(folder) == []
 
 
 def test_a_stopped_peer_makes_unregister_busy_and_not_forever(start):
