@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What access control costs: ferry plain, with a key, with TLS in OpenSSL, and with TLS in the kernel.
+"""What protection costs: ferry plain, with checksums, with a key, with TLS in OpenSSL, and in the kernel.
 
     bench/peers/access.py --ferry build/ferry [--rounds 5] [--seconds 2] [--out FILE]
 
@@ -38,7 +38,8 @@ def make_kinds(folder):
          "ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=bench -addext subjectAltName=IP:127.0.0.1 -keyout %s "
          "-out %s" % (key, private, cert)])
     tls = ["tls.cert=" + cert, "tls.key=" + private, "tls.ca=" + cert]
-    kinds = {"plain": [], "key": ["auth_key_file=" + key], "tls": tls + ["tls.kernel=false"]}
+    kinds = {"plain": [], "sum": ["transports.hp_tcp.checksum=true"], "key": ["auth_key_file=" + key],
+             "tls": tls + ["tls.kernel=false"]}
     with open("/proc/sys/net/ipv4/tcp_available_ulp", encoding="ascii") as f:
         if "tls" in f.read().split():
             kinds["ktls"] = tls + ["tls.kernel=true"]

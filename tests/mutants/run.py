@@ -116,25 +116,33 @@ class Mutant:
         if hunk:
             yield hunk
 
-    def apply(self):
-        """Change the copy; the old texts by path. ValueError if the place is not found."""
-        old = {}
+    def changed(self, top):
+        """The new texts of the files that it changes, by path. ValueError if a place is not found."""
+        texts = {}
         for path, first, before, after in self.hunks():
-            full = os.path.join(SOURCE, path)
-            with open(full, encoding="utf-8") as f:
-                text = f.read()
-            old.setdefault(path, text)
-            lines = text.split("\n")
+            if path not in texts:
+                with open(os.path.join(top, path), encoding="utf-8") as f:
+                    texts[path] = f.read()
+            lines = texts[path].split("\n")
             places = [i for i in range(len(lines) - len(before) + 1) if lines[i:i + len(before)] == before]
             if not places:
-                restore(old)
                 raise ValueError("does not apply to %s near line %d" % (path, first))
             at = min(places, key=lambda i: abs(i + 1 - first))
             lines[at:at + len(before)] = after
-            with open(full, "w", encoding="utf-8") as f:
-                f.write("\n".join(lines))
-        if not old:
+            texts[path] = "\n".join(lines)
+        if not texts:
             raise ValueError("has no hunk")
+        return texts
+
+    def apply(self):
+        """Change the copy; the old texts by path. ValueError if a place is not found."""
+        old = {}
+        for path, text in self.changed(SOURCE).items():
+            full = os.path.join(SOURCE, path)
+            with open(full, encoding="utf-8") as f:
+                old[path] = f.read()
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
         return old
 
 
@@ -270,4 +278,5 @@ def main():
     sys.exit(1 if wrong else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
