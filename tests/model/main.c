@@ -73,12 +73,12 @@ static void print_trace(const struct model *model)
                                                           : 0;
 
     printf("schedule: nodes %u, workers %u, lanes %u, window %u ops %u bytes, chunk %u, "
-           "%s%s%s%s%s%s%s, rails %u/%u/%u\n",
+           "%s%s%s%s%s%s%s%s, rails %u/%u/%u\n",
            p->nodes, p->workers, p->lanes, p->window_ops, p->window_bytes, p->chunk_bytes,
            p->v1 ? "v1" : "ferry", p->calm ? ", calm" : "", p->churn ? ", churn" : "",
            p->deaths ? ", deaths" : "", p->bad ? ", bad requests" : "",
-           p->forged ? ", forged descriptions" : "", p->cuts ? ", cuts" : "", p->rails[0],
-           p->rails[1], p->rails[2]);
+           p->forged ? ", forged descriptions" : "", p->cuts ? ", cuts" : "",
+           p->isolation ? ", isolation" : "", p->rails[0], p->rails[1], p->rails[2]);
     for (uint32_t i = first; i < model->trace_count && !model->verbose; i++)
         print_step(&model->trace[i % MODEL_TRACE_MAX]);
     for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {

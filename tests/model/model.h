@@ -96,6 +96,8 @@ struct model_profile {
     uint32_t keep_ms;                /* and for how long */
     uint32_t question_ms;            /* how long an initiator asks */
     uint32_t rails[MODEL_NODES_MAX]; /* of each node; 0: none named */
+    bool isolation;                  /* small requests pass large ones */
+    uint32_t small_bytes;            /* what counts as small then */
     bool cuts;    /* wires are cut and mended; with calm only ever the same one */
     bool calm;    /* nothing else fails: then every task must do what was asked */
     bool gentle;  /* connections are cut one at a time: then every question has an answer */

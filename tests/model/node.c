@@ -37,6 +37,15 @@ static void set(struct model_node *node, const char *key, uint64_t value)
     must(node->model, ferry_config_set(node->config, name, text, FERRY_ORIGIN_API), name);
 }
 
+static void set_bool(struct model_node *node, const char *key, bool value)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "transports.hp_tcp.%s", key);
+    must(node->model,
+         ferry_config_set(node->config, name, value ? "true" : "false", FERRY_ORIGIN_API), name);
+}
+
 static void set_rails(struct model_node *node)
 {
     char text[MODEL_RAILS_MAX * 16] = "";
@@ -79,6 +88,8 @@ static void configure(struct model_node *node)
     set(node, "port", 7000 + node->index);
     set(node, "rail_timeout_ms", 100);
     set(node, "rail_probe_ms", 50);
+    set(node, "small_request_bytes", profile->small_bytes);
+    set_bool(node, "isolation", profile->isolation);
     set_rails(node);
 }
 

@@ -112,6 +112,8 @@ void model_profile_draw(struct model *model)
         profile->forged = model_chance(model, 20);
     }
     draw_rails(model);
+    profile->isolation = model_chance(model, 60);
+    profile->small_bytes = PICK(model, 0, 100, 4096, 16384);
     if (profile->gentle || (profile->calm && profile->cuts)) {
         profile->answers_max = 65536;
         profile->keep_ms = 120000;
