@@ -256,7 +256,7 @@ def scenarios(run, tally, folder, seconds, env=None, prefix=()):
         files = ["tests/e2e/test_%s.py" % name for name in SANITIZED_SCENARIOS]
         tally.skip("scenarios (%s)" % folder, "%s only; --long runs all of them" % ", ".join(SANITIZED_SCENARIOS))
     command = [*prefix, PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", SCENARIOS_AT_ONCE,
-               "--junitxml", report, *files]
+               "--dist", "loadgroup", "--junitxml", report, *files]
     status, output = run.command(command, 7200 if run.long else seconds,
                                  {"FERRY_TEST_COMMAND": os.path.join(TOP, folder, "tools", "ferry"),
                                   "FERRY_TEST_BUILD": os.path.join(TOP, folder), **(env or {})})

@@ -19,6 +19,7 @@ TEST_SECONDS = 60
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(n): the test may take n seconds instead of %d" % TEST_SECONDS)
+    config.addinivalue_line("markers", "xdist_group(name): never at the same time as others of the group")
     config.addinivalue_line("markers", "long: only in the long run (FERRY_TEST_LONG=1)")
     config.addinivalue_line("markers", "not_under(sanitizers, reason): not in such a build (FERRY_TEST_SANITIZER)")
 

@@ -165,13 +165,13 @@ class Process:
 class Serve(Process):
     """`ferry serve --json` on a free port; knows its name and buffers once it is ready."""
 
-    def __init__(self, ferry, *arguments, listen="127.0.0.1:0", memory=("64MiB",), env=None, prefix=()):
+    def __init__(self, ferry, *arguments, listen="127.0.0.1:0", memory=("64MiB",), env=None, prefix=(), seconds=20):
         command = [ferry, "serve", "--listen", listen, "--json"]
         for size in memory:
             command += ["--memory", size]
         super().__init__(command + list(arguments), env=env, prefix=prefix)
         try:
-            self.hello = json.loads(self.line(20))
+            self.hello = json.loads(self.line(seconds))
         except BaseException:
             self.close()
             raise

@@ -12,7 +12,8 @@ SETTINGS = ["--set", "transports.hp_tcp.max_transfer_bytes=8GiB", "--set", "tran
 
 @pytest.mark.parametrize("op", ["read", "write"])
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.seconds(200)
+@pytest.mark.seconds(300)
+@pytest.mark.xdist_group("gigabytes")
 @pytest.mark.not_under(("thread",), "moves gigabytes, each byte of which costs a hundred times more")
 def test_a_length_is_held_in_64_bits_everywhere(ferry, serve, op, length):
     if not harness.LONG and (length not in SHORT_RUN or (op == "write") != (length > 4 * GIB)):
@@ -20,7 +21,7 @@ def test_a_length_is_held_in_64_bits_everywhere(ferry, serve, op, length):
     need = 3 * length + GIB
     if harness.memory_available() < need:
         pytest.skip("needs %.1f GiB of free memory" % (need / GIB))
-    server = serve(*SETTINGS, memory=(str(length + 4096),))
+    server = serve(*SETTINGS, memory=(str(length + 4096),), seconds=100)
     got = harness.bench(ferry, "--target", server.name, "--op", op, "--check", "--block", length, "--duration", 5,
                         *SETTINGS, seconds=180)
     assert got[0]["errors"] == 0
@@ -29,6 +30,7 @@ def test_a_length_is_held_in_64_bits_everywhere(ferry, serve, op, length):
 
 
 @pytest.mark.seconds(120)
+@pytest.mark.xdist_group("gigabytes")
 def test_the_default_limit_is_one_gibibyte(ferry, serve):
     if harness.memory_available() < 4 * GIB:
         pytest.skip("needs 4 GiB of free memory")

@@ -153,8 +153,8 @@ static bool may_begin_anew(const struct model_task *task, uint32_t i)
 {
     const unsigned char *shadow = task->to->shadow + task->remote;
 
-    /* In a calm schedule only memory that is taken back ends a connection. */
-    if (task->model->profile.v1 || !task->model->disturbed)
+    /* In a calm schedule only memory that is taken back ends a connection, or a wire that is cut. */
+    if (task->model->profile.v1 || (!task->model->disturbed && !task->model->profile.cuts))
         return false;
     for (uint32_t k = chunk_begin(task, i); k < chunk_end(task, i); k++) {
         if (task->landed[k] == 0 && shadow[k] != pattern_byte(task->seed, task->local + k))
