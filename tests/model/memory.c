@@ -153,7 +153,8 @@ static bool may_begin_anew(const struct model_task *task, uint32_t i)
 {
     const unsigned char *shadow = task->to->shadow + task->remote;
 
-    /* In a calm schedule only memory that is taken back ends a connection, or a wire that is cut. */
+    /* In a calm schedule only memory that is taken back ends a connection, or a wire that is cut.
+     */
     if (task->model->profile.v1 || (!task->model->disturbed && !task->model->profile.cuts))
         return false;
     for (uint32_t k = chunk_begin(task, i); k < chunk_end(task, i); k++) {
