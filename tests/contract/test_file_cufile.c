@@ -25,9 +25,9 @@ static cufile_double_script_fn *script;
 static cufile_double_counts_fn *read_counts;
 static cufile_double_release_fn *release_submit;
 
-/* Short limits, so that what is lost is found soon. */
+/* Short limits, so that what is lost is found soon; but longer than a busy machine is. */
 static const char *const quick[] = {"transports.gds.watchdog_ms",
-                                    "200",
+                                    "1000",
                                     "transports.gds.drain_ms",
                                     "30",
                                     "transports.gds.grace_ms",
