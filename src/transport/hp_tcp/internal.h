@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "access/access.h"
+#include "base/checksum.h"
 #include "base/list.h"
 #include "base/pool.h"
 #include "control/resolve.h"
@@ -509,7 +510,7 @@ struct hp_op {
     bool staged;      /* small pieces: the payload comes through staging, however long it is */
     uint8_t attempts; /* connections on which a byte of it left */
     bool is_write;
-    bool summed;         /* WRITE: the header has the checksum of the payload, or needs none */
+    bool summed;         /* WRITE: the header has the checksum of the payload */
     bool orphan;         /* READ given up by its owner: flow is settled, payload goes to the sink */
     bool never_ask;      /* WRITE whose memory is being taken back: no time for a question */
     enum hp_doubt doubt; /* WRITE of an earlier connection, unanswered: what if not applied */
@@ -627,9 +628,8 @@ struct hp_lane {
     uint32_t stage_end;
     uint64_t payload_left; /* of ops[head], after its header was read */
     uint64_t payload_done;
-    bool payload_summed; /* its answer said what the checksum is */
-    uint32_t payload_sum;
-    uint32_t payload_crc; /* of payload_done bytes */
+    uint32_t payload_sum; /* where checksums are in force: what its answer said */
+    uint32_t payload_crc; /* and of payload_done bytes */
     struct hp_question question;
     struct iovec rx_iov[HP_IOV_MAX];
     struct hp_lane_stats stats;
@@ -726,6 +726,19 @@ void ferry_hp_lane_unhold(struct hp_lane *lane);
 void ferry_hp_lane_renumber(struct hp_lane *lane);
 /* An op leaves the window before it was sent, or goes to another connection. */
 void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op);
+/* Checksums are in force on the present connection: every payload comes with one. */
+static inline bool ferry_hp_lane_sums(const struct hp_lane *lane)
+{
+    return (lane->session_features & FERRY_FEATURE_CHECKSUM) != 0;
+}
+/* The checksum of @bytes of the op's memory from byte @from of it on, behind what @crc is of. */
+static inline uint32_t ferry_hp_op_crc(const struct hp_op *op, uint64_t from, uint64_t bytes,
+                                       uint32_t crc)
+{
+    if (op->local != NULL)
+        return ferry_crc32c(crc, op->local + from, bytes);
+    return ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow), op->offset + from, bytes, crc);
+}
 /* The header of the op is longer than the op itself has room for. */
 static inline bool ferry_hp_op_has_list(const struct hp_op *op)
 {

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/checksum.h"
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
 
@@ -21,9 +20,8 @@
 struct reply {
     enum ferry_status status;
     int32_t native;
-    bool closes; /* the stream ends with it */
-    bool summed; /* `checksum` is that of the payload that follows */
-    uint32_t checksum;
+    bool closes;       /* the stream ends with it */
+    uint32_t checksum; /* of the payload that follows, where checksums are in force */
 };
 
 static uint32_t stage_have(const struct hp_lane *lane)
@@ -186,10 +184,9 @@ static bool read_reply_frame(struct hp_lane *lane, const struct ferry_frame *fra
         protocol_error(lane, "an answer has another length than its request");
         return false;
     }
-    reply_out->summed = (frame->flags & FERRY_FLAG_CHECKSUM) != 0;
     reply_out->checksum = frame->checksum;
     if (reply_out->status == FERRY_OK && !op->is_write &&
-        reply_out->summed != ((lane->session_features & FERRY_FEATURE_CHECKSUM) != 0)) {
+        ((frame->flags & FERRY_FLAG_CHECKSUM) != 0) != ferry_hp_lane_sums(lane)) {
         protocol_error(lane, "a payload with a checksum that was not agreed on, or without one");
         return false;
     }
@@ -314,6 +311,15 @@ static bool read_frame(struct hp_lane *lane, struct reply *reply_out, bool *agai
     return read_reply_frame(lane, &frame, reply_out);
 }
 
+/* What is said of a request that ends with this answer. */
+static const char *where_of(enum ferry_status status)
+{
+    if (status == FERRY_OK)
+        return NULL;
+    return status == FERRY_ERR_CHECKSUM ? "hp_tcp: the payload of a WRITE arrived damaged"
+                                        : "hp_tcp: refused by the peer";
+}
+
 /* An answer was read. True: go on parsing. */
 static bool apply(struct hp_lane *lane, const struct reply *reply)
 {
@@ -329,7 +335,6 @@ static bool apply(struct hp_lane *lane, const struct reply *reply)
     if (reply->status == FERRY_OK && !op->is_write) {
         lane->payload_left = op->length;
         lane->payload_done = 0;
-        lane->payload_summed = reply->summed;
         lane->payload_sum = reply->checksum;
         lane->payload_crc = 0;
         return true;
@@ -357,33 +362,18 @@ static bool apply(struct hp_lane *lane, const struct reply *reply)
     }
     if (reply->status == FERRY_ERR_CHECKSUM)
         atomic_fetch_add_explicit(&lane->stats.damaged, 1, memory_order_relaxed);
-    ferry_hp_lane_op_done(lane, reply->status, reply->native,
-                          reply->status == FERRY_OK ? NULL
-                          : reply->status == FERRY_ERR_CHECKSUM
-                              ? "hp_tcp: the payload of a WRITE arrived damaged"
-                              : "hp_tcp: refused by the peer");
+    ferry_hp_lane_op_done(lane, reply->status, reply->native, where_of(reply->status));
     return true;
 }
 
 /* ---- payload ---- */
-
-/* Bytes of the oldest request have arrived in its memory, which is still in the cache. */
-static void sum_payload(struct hp_lane *lane, const struct hp_op *op, uint64_t bytes)
-{
-    if (op->local != NULL)
-        lane->payload_crc = ferry_crc32c(lane->payload_crc, op->local + lane->payload_done, bytes);
-    else
-        lane->payload_crc = ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow),
-                                                op->offset + lane->payload_done, bytes,
-                                                lane->payload_crc);
-}
 
 /* All of it has arrived. An orphan's bytes were thrown away. */
 static void payload_complete(struct hp_lane *lane)
 {
     const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
 
-    if (!lane->payload_summed || op->orphan || lane->payload_crc == lane->payload_sum) {
+    if (!ferry_hp_lane_sums(lane) || op->orphan || lane->payload_crc == lane->payload_sum) {
         ferry_hp_lane_op_done(lane, FERRY_OK, 0, NULL);
         return;
     }
@@ -399,8 +389,9 @@ static void payload_advance(struct hp_lane *lane, uint64_t bytes)
     const struct hp_op *op = ferry_hp_lane_op(lane, lane->head);
 
     FERRY_ASSERT(bytes <= lane->payload_left);
-    if (FERRY_UNLIKELY(lane->payload_summed) && !op->orphan)
-        sum_payload(lane, op, bytes);
+    /* They have just arrived in their memory, and are still in the cache. */
+    if (FERRY_UNLIKELY(ferry_hp_lane_sums(lane)) && !op->orphan)
+        lane->payload_crc = ferry_hp_op_crc(op, lane->payload_done, bytes, lane->payload_crc);
     lane->payload_left -= bytes;
     lane->payload_done += bytes;
     atomic_fetch_add_explicit(&lane->stats.bytes_read, bytes, memory_order_relaxed);

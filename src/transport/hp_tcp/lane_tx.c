@@ -5,7 +5,6 @@
  * turns. Payload leaves straight from the caller's memory.
  */
 #include "base/assert.h"
-#include "base/checksum.h"
 #include "transport/hp_tcp/internal.h"
 
 /* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
@@ -38,29 +37,34 @@ static struct ferry_frame frame_of(const struct hp_op *op)
     };
 }
 
-/* Checksums are in force on the present connection. */
-static bool sums(const struct hp_lane *lane)
-{
-    return (lane->session_features & FERRY_FEATURE_CHECKSUM) != 0;
-}
-
-static uint32_t sum_of(const struct hp_op *op)
-{
-    if (op->local == NULL)
-        return ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow), op->offset, op->length, 0);
-    return ferry_crc32c(0, op->local, op->length);
-}
-
 /*
- * Say what the payload's checksum is. Only when it is about to leave: it costs a pass over it, and
- * brings it into the cache that the kernel copies from.
+ * The header has to say what the payload's checksum is, and does not. That waits until it is about
+ * to leave: it costs a pass over the payload, and brings it into the cache that the kernel copies
+ * from.
  */
-static void add_sum(struct hp_lane *lane, const struct hp_op *op, struct ferry_frame *frame)
+static bool needs_sum(const struct hp_lane *lane, const struct hp_op *op)
 {
-    if (!op->is_write || !sums(lane))
-        return;
+    return op->is_write && !op->summed && FERRY_UNLIKELY(ferry_hp_lane_sums(lane));
+}
+
+static void add_sum(struct hp_op *op, struct ferry_frame *frame)
+{
     frame->flags |= FERRY_FLAG_CHECKSUM;
-    frame->checksum = sum_of(op);
+    frame->checksum = ferry_hp_op_crc(op, 0, op->length, 0);
+    op->summed = true;
+}
+
+/* A header of ferry's without a list. */
+static void encode_frame(struct hp_op *op, const struct ferry_scatter *remote,
+                         struct ferry_frame *frame)
+{
+    size_t size;
+
+    frame->registration_id = remote->registration_id;
+    frame->remote_addr = remote->addr;
+    size = ferry_frame_encode(op->header, sizeof(op->header), frame);
+    FERRY_ASSERT(size == FERRY_FRAME_FIXED_SIZE);
+    op->header_bytes = (uint16_t)size;
 }
 
 /* One with a list is only measured: its header is encoded when it is about to leave. */
@@ -76,13 +80,8 @@ static void encode(struct hp_lane *lane, struct hp_op *op)
         op->header_bytes = (uint16_t)(FERRY_FRAME_LIST_OFFSET + count * FERRY_SCATTER_SIZE);
     } else if (lane->peer->speaks_ferry) {
         struct ferry_frame frame = frame_of(op);
-        size_t size;
 
-        frame.registration_id = remote.registration_id;
-        frame.remote_addr = remote.addr;
-        size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
-        FERRY_ASSERT(size == FERRY_FRAME_FIXED_SIZE);
-        op->header_bytes = (uint16_t)size;
+        encode_frame(op, &remote, &frame);
     } else {
         struct ferry_v1_request request = {
             .opcode = op->is_write ? FERRY_V1_WRITE : FERRY_V1_READ,
@@ -115,7 +114,8 @@ static bool encode_list(struct hp_lane *lane, struct hp_op *op)
     count = ferry_hp_pieces_remotes(ferry_hp_flow_pieces(op->flow), op->offset, op->length,
                                     at + FERRY_FRAME_LIST_OFFSET, NULL);
     frame.flags = FERRY_FLAG_SCATTER;
-    add_sum(lane, op, &frame);
+    if (needs_sum(lane, op))
+        add_sum(op, &frame);
     frame.list = (struct ferry_frame_list){at + FERRY_FRAME_LIST_OFFSET, count};
     size = ferry_frame_encode(at, op->header_bytes, &frame);
     FERRY_ASSERT(size == op->header_bytes);
@@ -126,22 +126,15 @@ static bool encode_list(struct hp_lane *lane, struct hp_op *op)
 }
 
 /* The header of a WRITE without a list, again, with the checksum. */
-static void encode_summed(struct hp_lane *lane, struct hp_op *op)
+static void encode_sum(struct hp_op *op)
 {
     struct ferry_frame frame = frame_of(op);
     uint32_t count;
     struct ferry_scatter remote = remote_of(op, &count);
-    size_t size;
 
-    if (op->summed || !op->is_write || !sums(lane))
-        return;
     FERRY_DASSERT(count == 1);
-    frame.registration_id = remote.registration_id;
-    frame.remote_addr = remote.addr;
-    add_sum(lane, op, &frame);
-    size = ferry_frame_encode(op->header, sizeof(op->header), &frame);
-    FERRY_ASSERT(size == op->header_bytes);
-    op->summed = true;
+    add_sum(op, &frame);
+    encode_frame(op, &remote, &frame);
 }
 
 void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op)
@@ -343,10 +336,10 @@ static uint32_t gather(struct hp_lane *lane)
             break;
         if (doubts(lane) && op_waits(lane, op, skip > 0))
             break;
-        if (!ferry_hp_op_has_list(op))
-            encode_summed(lane, op);
-        else if (!encode_list(lane, op))
+        if (ferry_hp_op_has_list(op) && !encode_list(lane, op))
             break;
+        if (needs_sum(lane, op))
+            encode_sum(op);
         if (skip < op->header_bytes) {
             uint8_t *header = op->list_at != 0 ? lane->lists + (op->list_at - 1) : op->header;
 

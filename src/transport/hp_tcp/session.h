@@ -74,10 +74,10 @@ struct hp_incoming {
     uint64_t request_id;
     unsigned char *to;
     uint32_t range_count; /* > 0: it goes to these of session->ranges->in */
-    bool summed;          /* `checksum` is what the sender computed, `crc` what has come so far */
+    bool summed;          /* its checksum is to be compared with that of what lands */
     uint32_t checksum;
-    uint32_t crc;
-    bool staged; /* small ranges: comes through staging, however long it is */
+    uint32_t crc; /* of what has landed so far */
+    bool staged;  /* small ranges: comes through staging, however long it is */
     uint64_t length;
     uint64_t left;
     struct ferry_lease lease;

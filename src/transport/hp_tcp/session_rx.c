@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/checksum.h"
 #include "base/log.h"
 #include "transport/hp_tcp/session.h"
 
@@ -69,14 +68,18 @@ static void note_request(struct hp_session *session)
 }
 
 /* A body follows in any case; refused, it is read and thrown away, to stay in step. */
-static struct hp_incoming *expect_body(struct hp_session *session, uint64_t request_id,
-                                       uint64_t length, enum ferry_status status)
+static struct hp_incoming *expect_body(struct hp_session *session, const struct hp_request *request,
+                                       enum ferry_status status)
 {
+    uint64_t length = request->length;
+
     session->incoming = (struct hp_incoming){
         .active = true,
         .discard = status != FERRY_OK,
         .refusal = status,
-        .request_id = request_id,
+        .request_id = request->request_id,
+        .summed = status == FERRY_OK && ferry_hp_session_sums(session),
+        .checksum = request->checksum,
         .length = length,
         .left = length,
     };
@@ -101,11 +104,9 @@ static void serve(struct hp_session *session, const struct hp_request *request)
             refuse(session, request, status);
         return;
     }
-    in = expect_body(session, request->request_id, request->length, status);
+    in = expect_body(session, request, status);
     in->to = (unsigned char *)(uintptr_t)request->remote_addr;
     in->lease = lease;
-    in->summed = ferry_hp_session_sums(session);
-    in->checksum = request->checksum;
 }
 
 /* A request with a list; there is room for it, or no memory at all. */
@@ -115,6 +116,7 @@ static void serve_list(struct hp_session *session, const struct ferry_frame *fra
         .opcode = frame->type == FERRY_FRAME_READ ? FERRY_READ : FERRY_WRITE,
         .request_id = frame->request_id,
         .length = frame->length,
+        .checksum = frame->checksum,
     };
     enum ferry_status status = FERRY_ERR_NO_MEMORY;
     struct hp_incoming *in;
@@ -132,21 +134,19 @@ static void serve_list(struct hp_session *session, const struct ferry_frame *fra
     }
     if (session->ranges != NULL)
         status = ferry_hp_session_list_write(session, frame);
-    in = expect_body(session, frame->request_id, frame->length, status);
+    in = expect_body(session, &request, status);
     session->bulk_header = (uint32_t)ferry_frame_size(frame);
     if (status != FERRY_OK)
         return;
     in->range_count = frame->list.count;
     in->staged = ferry_hp_pieces_small(ferry_hp_body_pieces(session), 0, in->length);
-    in->summed = ferry_hp_session_sums(session);
-    in->checksum = frame->checksum;
 }
 
 static void body_complete(struct hp_session *session)
 {
     struct hp_incoming in = session->incoming;
     struct hp_request request = {.opcode = FERRY_WRITE, .request_id = in.request_id};
-    bool damaged = in.summed && !in.discard && in.crc != in.checksum;
+    bool damaged = in.summed && in.crc != in.checksum;
 
     session->incoming.active = false;
     /* The last byte has landed: give the memory back before the peer hears of it. */
@@ -185,7 +185,7 @@ static void body_advance(struct hp_session *session, uint64_t bytes)
     struct hp_incoming *in = &session->incoming;
 
     FERRY_ASSERT(bytes <= in->left);
-    if (FERRY_UNLIKELY(in->summed) && !in->discard)
+    if (FERRY_UNLIKELY(in->summed))
         sum_body(session, bytes);
     in->left -= bytes;
     if (in->left == 0)
