@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "transport/attr.h"
 #include "transport/hp_tcp/internal.h"
 
 #define PROTOCOL     "tent_hp_tcp"
@@ -24,12 +25,6 @@ static const char *const permission_names[] = {
     [FERRY_PERMISSION_READ_ONLY] = "global_read_only",
     [FERRY_PERMISSION_READ_WRITE] = "global_read_write",
 };
-
-static bool put_common(struct json_object *object)
-{
-    return ferry_json_put_string(object, "protocol", PROTOCOL) &&
-           ferry_json_put_u64(object, "version", ATTR_VERSION);
-}
 
 static bool append_endpoint(struct json_object *list, const char *host, uint16_t port)
 {
@@ -72,20 +67,6 @@ static struct json_object *ferry_mark(void)
     return mark;
 }
 
-/* Print and drop @object. */
-static enum ferry_status finish(struct json_object *object, bool complete, char **attr_out)
-{
-    enum ferry_status status = FERRY_ERR_NO_MEMORY;
-    size_t len;
-
-    if (complete)
-        status = ferry_json_print(object, TEXT_MAX, attr_out, &len);
-    else
-        ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for an attribute");
-    json_object_put(object);
-    return status;
-}
-
 enum ferry_status ferry_hp_describe(struct ferry_transport *base, char **attr_out)
 {
     struct hp_transport *transport = ferry_hp_of(base);
@@ -95,9 +76,9 @@ enum ferry_status ferry_hp_describe(struct ferry_transport *base, char **attr_ou
         ferry_json_put(object, "ferry", ferry_mark()) &&
         ferry_json_put_string(object, "incarnation", base->env->incarnation) &&
         ferry_json_put_u64(object, "max_transfer_bytes", transport->settings.max_transfer_bytes) &&
-        put_common(object);
+        ferry_attr_put_head(object, PROTOCOL, ATTR_VERSION);
 
-    return finish(object, complete, attr_out);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 enum ferry_status ferry_hp_describe_buffer(struct ferry_transport *base, uint64_t registration_id,
@@ -107,26 +88,10 @@ enum ferry_status ferry_hp_describe_buffer(struct ferry_transport *base, uint64_
     bool complete = object != NULL &&
                     ferry_json_put_string(object, "permission", permission_names[permission]) &&
                     ferry_json_put_u64(object, "registration_id", registration_id) &&
-                    put_common(object);
+                    ferry_attr_put_head(object, PROTOCOL, ATTR_VERSION);
 
     (void)base;
-    return finish(object, complete, attr_out);
-}
-
-static enum ferry_status check_common(const struct ferry_json *root)
-{
-    enum ferry_status status = ferry_json_as_object(root);
-    const char *protocol;
-    uint64_t version;
-
-    if (status != FERRY_OK)
-        return status;
-    status = ferry_json_string(root, "protocol", 64, &protocol);
-    if (status != FERRY_OK)
-        return status;
-    if (strcmp(protocol, PROTOCOL) != 0)
-        return ferry_json_fail(root, "protocol is \"%s\", expected \"" PROTOCOL "\"", protocol);
-    return ferry_json_u64(root, "version", ATTR_VERSION, ATTR_VERSION, &version);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 static enum ferry_status read_endpoints(const struct ferry_json *root, struct hp_segment_attr *attr)
@@ -181,7 +146,7 @@ static enum ferry_status read_segment(const struct ferry_json *root, struct hp_s
 {
     const char *incarnation;
     size_t len;
-    enum ferry_status status = check_common(root);
+    enum ferry_status status = ferry_attr_check_head(root, PROTOCOL, ATTR_VERSION);
 
     if (status == FERRY_OK)
         status = read_endpoints(root, attr);
@@ -222,7 +187,7 @@ enum ferry_status ferry_hp_buffer_attr_parse(const char *text, uint64_t *registr
                                                 text, strlen(text), &root);
 
     if (status == FERRY_OK)
-        status = check_common(&root);
+        status = ferry_attr_check_head(&root, PROTOCOL, ATTR_VERSION);
     if (status == FERRY_OK)
         status = ferry_json_string(&root, "permission", 64, &permission);
     if (status != FERRY_OK)

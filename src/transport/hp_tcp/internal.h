@@ -21,7 +21,6 @@
 #include <sys/socket.h>
 
 #include "access/access.h"
-#include "base/checksum.h"
 #include "base/list.h"
 #include "base/pool.h"
 #include "control/resolve.h"
@@ -726,19 +725,6 @@ void ferry_hp_lane_unhold(struct hp_lane *lane);
 void ferry_hp_lane_renumber(struct hp_lane *lane);
 /* An op leaves the window before it was sent, or goes to another connection. */
 void ferry_hp_lane_forget_list(struct hp_lane *lane, struct hp_op *op);
-/* Checksums are in force on the present connection: every payload comes with one. */
-static inline bool ferry_hp_lane_sums(const struct hp_lane *lane)
-{
-    return (lane->session_features & FERRY_FEATURE_CHECKSUM) != 0;
-}
-/* The checksum of @bytes of the op's memory from byte @from of it on, behind what @crc is of. */
-static inline uint32_t ferry_hp_op_crc(const struct hp_op *op, uint64_t from, uint64_t bytes,
-                                       uint32_t crc)
-{
-    if (op->local != NULL)
-        return ferry_crc32c(crc, op->local + from, bytes);
-    return ferry_hp_pieces_crc(ferry_hp_flow_pieces(op->flow), op->offset + from, bytes, crc);
-}
 /* The header of the op is longer than the op itself has room for. */
 static inline bool ferry_hp_op_has_list(const struct hp_op *op)
 {

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "transport/hp_tcp/internal.h"
+#include "transport/hp_tcp/sums.h"
 
 /* The longest header that is taken: the answer to a question about the largest window there is. */
 #define REPLY_HEADER_MAX 8192u

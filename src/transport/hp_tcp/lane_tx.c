@@ -6,6 +6,7 @@
  */
 #include "base/assert.h"
 #include "transport/hp_tcp/internal.h"
+#include "transport/hp_tcp/sums.h"
 
 /* Bytes put into one send: enough for a full pipe, little enough to keep small ones close. */
 #define SEND_BYTES_MAX (4u << 20)

@@ -4,26 +4,9 @@
  * Any thread; reads atomics while the workers go on, so the numbers are each right but not of one
  * instant. Out of memory leaves members out; a report is never a reason to fail.
  */
+#include "transport/report.h"
 #include "base/json.h"
 #include "transport/hp_tcp/internal.h"
-
-/* A report that lacks a member for want of memory is still a report. */
-static void put(struct json_object *object, const char *key, uint64_t value)
-{
-    if (!ferry_json_put_u64(object, key, value))
-        return;
-}
-
-static void put_text(struct json_object *object, const char *key, const char *value)
-{
-    if (!ferry_json_put_string(object, key, value))
-        return;
-}
-
-static uint64_t count(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
 
 static const char *const tls_names[] = {
     [HP_TLS_OFF] = "off",
@@ -38,21 +21,25 @@ static struct json_object *lane_report(const struct hp_lane *lane)
 
     if (object == NULL)
         return NULL;
-    put(object, "lane", lane->index);
-    put(object, "rail", lane->rail->index);
-    put(object, "worker", lane->worker->index);
-    put_text(object, "tls", tls_names[atomic_load_explicit(&stats->tls, memory_order_relaxed)]);
-    put(object, "ops", count(&stats->ops));
-    put(object, "bytes", count(&stats->bytes_read) + count(&stats->bytes_written));
-    put(object, "bytes_read", count(&stats->bytes_read));
-    put(object, "bytes_written", count(&stats->bytes_written));
-    put(object, "connects", count(&stats->connects));
-    put(object, "failures", count(&stats->failures));
-    put(object, "resends", count(&stats->resends));
-    put(object, "damaged", count(&stats->damaged));
-    put(object, "resolved_applied", count(&stats->resolved_applied));
-    put(object, "resolved_not_applied", count(&stats->resolved_not_applied));
-    put(object, "resolved_unknown", count(&stats->resolved_unknown));
+    ferry_report_u64(object, "lane", lane->index);
+    ferry_report_u64(object, "rail", lane->rail->index);
+    ferry_report_u64(object, "worker", lane->worker->index);
+    ferry_report_text(object, "tls",
+                      tls_names[atomic_load_explicit(&stats->tls, memory_order_relaxed)]);
+    ferry_report_u64(object, "ops", ferry_report_count(&stats->ops));
+    ferry_report_u64(object, "bytes",
+                     ferry_report_count(&stats->bytes_read) +
+                         ferry_report_count(&stats->bytes_written));
+    ferry_report_u64(object, "bytes_read", ferry_report_count(&stats->bytes_read));
+    ferry_report_u64(object, "bytes_written", ferry_report_count(&stats->bytes_written));
+    ferry_report_u64(object, "connects", ferry_report_count(&stats->connects));
+    ferry_report_u64(object, "failures", ferry_report_count(&stats->failures));
+    ferry_report_u64(object, "resends", ferry_report_count(&stats->resends));
+    ferry_report_u64(object, "damaged", ferry_report_count(&stats->damaged));
+    ferry_report_u64(object, "resolved_applied", ferry_report_count(&stats->resolved_applied));
+    ferry_report_u64(object, "resolved_not_applied",
+                     ferry_report_count(&stats->resolved_not_applied));
+    ferry_report_u64(object, "resolved_unknown", ferry_report_count(&stats->resolved_unknown));
     return object;
 }
 
@@ -67,19 +54,20 @@ static struct json_object *rail_report(const struct hp_peer *peer, const struct 
     if (object == NULL)
         return NULL;
     for (uint32_t i = rail->index; i < peer->lane_count; i += peer->rail_count) {
-        read += count(&peer->lanes[i].stats.bytes_read);
-        written += count(&peer->lanes[i].stats.bytes_written);
+        read += ferry_report_count(&peer->lanes[i].stats.bytes_read);
+        written += ferry_report_count(&peer->lanes[i].stats.bytes_written);
     }
-    put(object, "rail", rail->index);
-    put_text(object, "local", settings->rail_count > 0 ? settings->rails[rail->local_index] : "");
-    put_text(object, "remote", rail->endpoint->host);
-    put(object, "port", rail->endpoint->port);
-    put_text(object, "state", ferry_rail_state_name(rail->health.state));
-    put(object, "bytes_read", read);
-    put(object, "bytes_written", written);
-    put(object, "downs", rail->health.downs);
-    put(object, "backs", rail->health.backs);
-    put(object, "probes", rail->health.probes);
+    ferry_report_u64(object, "rail", rail->index);
+    ferry_report_text(object, "local",
+                      settings->rail_count > 0 ? settings->rails[rail->local_index] : "");
+    ferry_report_text(object, "remote", rail->endpoint->host);
+    ferry_report_u64(object, "port", rail->endpoint->port);
+    ferry_report_text(object, "state", ferry_rail_state_name(rail->health.state));
+    ferry_report_u64(object, "bytes_read", read);
+    ferry_report_u64(object, "bytes_written", written);
+    ferry_report_u64(object, "downs", rail->health.downs);
+    ferry_report_u64(object, "backs", rail->health.backs);
+    ferry_report_u64(object, "probes", rail->health.probes);
     return object;
 }
 
@@ -104,11 +92,11 @@ static struct json_object *peer_report(const struct hp_peer *peer)
         json_object_put(lanes);
         return NULL;
     }
-    put_text(object, "name", peer->name);
-    put_text(object, "host", peer->endpoints[0].host);
-    put(object, "port", peer->endpoints[0].port);
-    put_text(object, "frames", peer->speaks_ferry ? "ferry" : "v1");
-    put_text(object, "trouble", peer->trouble);
+    ferry_report_text(object, "name", peer->name);
+    ferry_report_text(object, "host", peer->endpoints[0].host);
+    ferry_report_u64(object, "port", peer->endpoints[0].port);
+    ferry_report_text(object, "frames", peer->speaks_ferry ? "ferry" : "v1");
+    ferry_report_text(object, "trouble", peer->trouble);
     for (uint32_t i = 0; i < peer->lane_count; i++) {
         if (!ferry_json_append(lanes, lane_report(&peer->lanes[i])))
             break;
@@ -125,11 +113,11 @@ static struct json_object *worker_report(const struct hp_worker *worker)
 
     if (object == NULL)
         return NULL;
-    put(object, "worker", worker->index);
-    put(object, "sessions_opened", count(&worker->sessions_opened));
-    put(object, "sessions_refused", count(&worker->sessions_refused));
-    put(object, "served_ops", count(&worker->served_ops));
-    put(object, "served_bytes", count(&worker->served_bytes));
+    ferry_report_u64(object, "worker", worker->index);
+    ferry_report_u64(object, "sessions_opened", ferry_report_count(&worker->sessions_opened));
+    ferry_report_u64(object, "sessions_refused", ferry_report_count(&worker->sessions_refused));
+    ferry_report_u64(object, "served_ops", ferry_report_count(&worker->served_ops));
+    ferry_report_u64(object, "served_bytes", ferry_report_count(&worker->served_bytes));
     return object;
 }
 
@@ -169,8 +157,8 @@ static void put_refusals(struct json_object *object, const struct ferry_access_c
         return;
     }
     for (uint32_t i = 0; refused != NULL && i < FERRY_REFUSAL_COUNT; i++)
-        put(refused, ferry_refusal_name((enum ferry_refusal)i),
-            count(&access->data_refusals.counts[i]));
+        ferry_report_u64(refused, ferry_refusal_name((enum ferry_refusal)i),
+                         ferry_report_count(&access->data_refusals.counts[i]));
     if (!ferry_json_put(object, "refused", refused))
         return;
 }
@@ -179,17 +167,18 @@ void ferry_hp_report(struct ferry_transport *base, struct json_object *object)
 {
     struct hp_transport *transport = ferry_hp_of(base);
 
-    put_text(object, "reactor",
-             ferry_reactor_name(ferry_worker_reactor(transport->workers[0].worker)));
-    put(object, "port", transport->port);
-    put_text(object, "advertise_host", transport->advertise_host);
-    put(object, "sessions", atomic_load(&transport->session_count));
-    put(object, "outstanding_tasks", atomic_load(&transport->admission.tasks));
-    put(object, "outstanding_bytes", atomic_load(&transport->admission.bytes));
-    put(object, "sessions_fenced", count(&transport->answers.fenced));
-    put(object, "answers_kept", count(&transport->answers.kept));
-    put(object, "answers_given", count(&transport->answers.answered));
-    put(object, "answers_crowded_out", count(&transport->answers.crowded));
+    ferry_report_text(object, "reactor",
+                      ferry_reactor_name(ferry_worker_reactor(transport->workers[0].worker)));
+    ferry_report_u64(object, "port", transport->port);
+    ferry_report_text(object, "advertise_host", transport->advertise_host);
+    ferry_report_u64(object, "sessions", atomic_load(&transport->session_count));
+    ferry_report_u64(object, "outstanding_tasks", atomic_load(&transport->admission.tasks));
+    ferry_report_u64(object, "outstanding_bytes", atomic_load(&transport->admission.bytes));
+    ferry_report_u64(object, "sessions_fenced", ferry_report_count(&transport->answers.fenced));
+    ferry_report_u64(object, "answers_kept", ferry_report_count(&transport->answers.kept));
+    ferry_report_u64(object, "answers_given", ferry_report_count(&transport->answers.answered));
+    ferry_report_u64(object, "answers_crowded_out",
+                     ferry_report_count(&transport->answers.crowded));
     put_refusals(object, base->env->access);
     if (!ferry_json_put(object, "workers", worker_list(transport)) ||
         !ferry_json_put(object, "peers", peer_list(transport)))

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "transport/hp_tcp/session.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 #include "transport/hp_tcp/session.h"
 
 /* Bytes put into one send: one session does not keep the others of its worker waiting. */

@@ -14,37 +14,18 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "transport/attr.h"
 #include "transport/shm/internal.h"
 
 #define PROTOCOL     "ferry_shm"
 #define ATTR_VERSION 1
 #define TEXT_MAX     1024u
 
-static bool put_common(struct json_object *object)
-{
-    return ferry_json_put_string(object, "protocol", PROTOCOL) &&
-           ferry_json_put_u64(object, "version", ATTR_VERSION);
-}
-
-/* Print and drop @object. */
-static enum ferry_status finish(struct json_object *object, bool complete, char **attr_out)
-{
-    enum ferry_status status = FERRY_ERR_NO_MEMORY;
-    size_t len;
-
-    if (complete)
-        status = ferry_json_print(object, TEXT_MAX, attr_out, &len);
-    else
-        ferry_fail(FERRY_ERR_NO_MEMORY, "shm: out of memory for an attribute");
-    json_object_put(object);
-    return status;
-}
-
 enum ferry_status ferry_shm_describe(struct ferry_transport *base, char **attr_out)
 {
     struct shm_transport *transport = ferry_shm_of(base);
     struct json_object *object = json_object_new_object();
-    bool complete = object != NULL && put_common(object) &&
+    bool complete = object != NULL && ferry_attr_put_head(object, PROTOCOL, ATTR_VERSION) &&
                     ferry_json_put_string(object, "boot_id", transport->boot_id) &&
                     ferry_json_put_string(object, "socket", transport->socket) &&
                     ferry_json_put_u64(object, "network", transport->network) &&
@@ -53,7 +34,7 @@ enum ferry_status ferry_shm_describe(struct ferry_transport *base, char **attr_o
                     ferry_json_put_u64(object, "max_transfer_bytes",
                                        transport->settings.transfer_max);
 
-    return finish(object, complete, attr_out);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 enum ferry_status ferry_shm_describe_buffer(struct ferry_transport *base, uint64_t registration_id,
@@ -74,7 +55,7 @@ enum ferry_status ferry_shm_describe_buffer(struct ferry_transport *base, uint64
     }
     pthread_mutex_unlock(&transport->mutex);
     /* One that is gone meanwhile: a peer finds another id, or none, in that place. */
-    complete = object != NULL && put_common(object) &&
+    complete = object != NULL && ferry_attr_put_head(object, PROTOCOL, ATTR_VERSION) &&
                ferry_json_put_u64(object, "registration_id", registration_id) &&
                ferry_json_put_u64(object, "place", index) &&
                ferry_json_put_string(object, "permission",
@@ -82,22 +63,7 @@ enum ferry_status ferry_shm_describe_buffer(struct ferry_transport *base, uint64
                                          ? "global_read_write"
                                          : "global_read_only") &&
                ferry_json_put_bool(object, "shared", shared);
-    return finish(object, complete, attr_out);
-}
-
-static enum ferry_status check_common(const struct ferry_json *root)
-{
-    enum ferry_status status = ferry_json_as_object(root);
-    const char *protocol;
-    uint64_t version;
-
-    if (status == FERRY_OK)
-        status = ferry_json_string(root, "protocol", 64, &protocol);
-    if (status != FERRY_OK)
-        return status;
-    if (strcmp(protocol, PROTOCOL) != 0)
-        return ferry_json_fail(root, "protocol is \"%s\", expected \"" PROTOCOL "\"", protocol);
-    return ferry_json_u64(root, "version", ATTR_VERSION, ATTR_VERSION, &version);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 static enum ferry_status read_text(const struct ferry_json *root, const char *key, char *buf,
@@ -113,7 +79,7 @@ static enum ferry_status read_text(const struct ferry_json *root, const char *ke
 
 static enum ferry_status read_segment(const struct ferry_json *root, struct shm_segment_attr *attr)
 {
-    enum ferry_status status = check_common(root);
+    enum ferry_status status = ferry_attr_check_head(root, PROTOCOL, ATTR_VERSION);
     const char *incarnation;
     size_t len;
 
@@ -165,7 +131,7 @@ enum ferry_status ferry_shm_buffer_attr_parse(const char *text, struct shm_buffe
                                                 text, strlen(text), &root);
 
     if (status == FERRY_OK)
-        status = check_common(&root);
+        status = ferry_attr_check_head(&root, PROTOCOL, ATTR_VERSION);
     if (status == FERRY_OK)
         status = ferry_json_u64(&root, "registration_id", 1, UINT64_MAX, &attr.registration_id);
     if (status == FERRY_OK)

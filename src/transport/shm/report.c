@@ -4,25 +4,9 @@
  * way. Any thread; the numbers are each right but not of one instant. Out of memory leaves members
  * out; a report is never a reason to fail.
  */
+#include "transport/report.h"
 #include "base/json.h"
 #include "transport/shm/internal.h"
-
-static void put(struct json_object *object, const char *key, uint64_t value)
-{
-    if (!ferry_json_put_u64(object, key, value))
-        return;
-}
-
-static void put_text(struct json_object *object, const char *key, const char *value)
-{
-    if (!ferry_json_put_string(object, key, value))
-        return;
-}
-
-static uint64_t count(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
 
 static const char *const link_states[] = {
     [SHM_LINK_NEW] = "new",         [SHM_LINK_MEETING] = "meeting", [SHM_LINK_READY] = "ready",
@@ -40,11 +24,12 @@ static struct json_object *lane_list(const struct shm_link *link)
         json_object_put(lane);
         return NULL;
     }
-    put(lane, "lane", 0);
-    put(lane, "ops", count(&link->ops));
-    put(lane, "bytes", count(&link->bytes_mapped) + count(&link->bytes_vm));
-    put(lane, "bytes_mapped", count(&link->bytes_mapped));
-    put(lane, "bytes_process_vm", count(&link->bytes_vm));
+    ferry_report_u64(lane, "lane", 0);
+    ferry_report_u64(lane, "ops", ferry_report_count(&link->ops));
+    ferry_report_u64(lane, "bytes",
+                     ferry_report_count(&link->bytes_mapped) + ferry_report_count(&link->bytes_vm));
+    ferry_report_u64(lane, "bytes_mapped", ferry_report_count(&link->bytes_mapped));
+    ferry_report_u64(lane, "bytes_process_vm", ferry_report_count(&link->bytes_vm));
     if (!ferry_json_append(list, lane))
         return list;
     return list;
@@ -63,11 +48,11 @@ static struct json_object *link_report(const struct shm_link *link)
 
         mapped += map->base != NULL ? map->length : 0;
     }
-    put_text(object, "name", link->name);
-    put_text(object, "state", link_states[state]);
-    put_text(object, "trouble", state == SHM_LINK_READY ? link->vm_why : link->why);
-    put(object, "pid", (uint64_t)link->peer.pid);
-    put(object, "mapped_bytes", mapped);
+    ferry_report_text(object, "name", link->name);
+    ferry_report_text(object, "state", link_states[state]);
+    ferry_report_text(object, "trouble", state == SHM_LINK_READY ? link->vm_why : link->why);
+    ferry_report_u64(object, "pid", (uint64_t)link->peer.pid);
+    ferry_report_u64(object, "mapped_bytes", mapped);
     if (!ferry_json_put_bool(object, "process_vm", link->vm_works) ||
         !ferry_json_put(object, "lanes", lane_list(link)))
         return object;
@@ -83,8 +68,8 @@ static struct json_object *session_report(const struct shm_session *session)
         return NULL;
     for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++)
         copies += atomic_load(&session->slots->slot[i].id) != 0;
-    put(object, "pid", (uint64_t)session->peer.pid);
-    put(object, "copies", copies);
+    ferry_report_u64(object, "pid", (uint64_t)session->peer.pid);
+    ferry_report_u64(object, "copies", copies);
     return object;
 }
 
@@ -98,7 +83,7 @@ static struct json_object *worker_list(struct shm_transport *transport)
 
         if (worker == NULL)
             break;
-        put(worker, "worker", i);
+        ferry_report_u64(worker, "worker", i);
         if (!ferry_json_put(worker, "cpu_seconds", json_object_new_double(cpu)) ||
             !ferry_json_append(list, worker))
             break;
@@ -112,14 +97,14 @@ void ferry_shm_report(struct ferry_transport *base, struct json_object *object)
     struct json_object *peers = json_object_new_array();
     struct json_object *sessions = json_object_new_array();
 
-    put_text(object, "reactor",
-             ferry_reactor_name(ferry_worker_reactor(transport->workers[0].worker)));
-    put_text(object, "socket", transport->socket);
-    put(object, "outstanding_tasks", atomic_load(&transport->outstanding));
-    put(object, "tasks_ended", count(&transport->ended_count));
-    put(object, "bytes_moved", count(&transport->moved_bytes));
-    put(object, "peers_refused", count(&transport->sessions_refused));
-    put(object, "peers_died_copying", count(&transport->sessions_died));
+    ferry_report_text(object, "reactor",
+                      ferry_reactor_name(ferry_worker_reactor(transport->workers[0].worker)));
+    ferry_report_text(object, "socket", transport->socket);
+    ferry_report_u64(object, "outstanding_tasks", atomic_load(&transport->outstanding));
+    ferry_report_u64(object, "tasks_ended", ferry_report_count(&transport->ended_count));
+    ferry_report_u64(object, "bytes_moved", ferry_report_count(&transport->moved_bytes));
+    ferry_report_u64(object, "peers_refused", ferry_report_count(&transport->sessions_refused));
+    ferry_report_u64(object, "peers_died_copying", ferry_report_count(&transport->sessions_died));
     pthread_mutex_lock(&transport->mutex);
     for (struct ferry_list *l = transport->links.next; l != &transport->links; l = l->next) {
         if (!ferry_json_append(peers, link_report(FERRY_CONTAINER_OF(l, struct shm_link, link))))

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "transport/attr.h"
 #include "transport/ub/internal.h"
 
 #define SCHEMA      1
@@ -106,19 +107,6 @@ static bool put_eid(struct json_object *object, const uint8_t *eid)
     return ferry_json_put_string(object, "eid", text);
 }
 
-static enum ferry_status finish(struct json_object *object, bool complete, char **attr_out)
-{
-    enum ferry_status status = FERRY_ERR_NO_MEMORY;
-    size_t len;
-
-    if (complete)
-        status = ferry_json_print(object, TEXT_MAX, attr_out, &len);
-    else
-        ferry_fail(FERRY_ERR_NO_MEMORY, "ub: out of memory for an attribute");
-    json_object_put(object);
-    return status;
-}
-
 static struct json_object *print_device(const struct ub_ctx *ctx)
 {
     struct json_object *object = json_object_new_object();
@@ -177,7 +165,7 @@ enum ferry_status ferry_ub_describe(struct ferry_transport *base, char **attr_ou
                     ferry_json_put_bool(object, "notifications", false) &&
                     ferry_json_put(object, "ferry", print_mark(ferry_ub_of(base)));
 
-    return finish(object, complete, attr_out);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 static struct json_object *print_descriptor(struct ub_transport *transport, struct ub_piece *piece)
@@ -267,7 +255,7 @@ enum ferry_status ferry_ub_describe_buffer(struct ferry_transport *base, uint64_
                ferry_json_put(object, "segments", print_pieces(transport, buffer));
     pthread_mutex_unlock(&transport->buffer_mutex);
     pthread_mutex_unlock(&transport->mutex);
-    return finish(object, complete, attr_out);
+    return ferry_attr_finish(object, complete, TEXT_MAX, attr_out);
 }
 
 /* ---- reading ---- */

@@ -9,24 +9,8 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "transport/report.h"
 #include "transport/ub/internal.h"
-
-static void put(struct json_object *object, const char *key, uint64_t value)
-{
-    if (!ferry_json_put_u64(object, key, value))
-        return;
-}
-
-static void put_text(struct json_object *object, const char *key, const char *value)
-{
-    if (!ferry_json_put_string(object, key, value))
-        return;
-}
-
-static uint64_t count(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
 
 static const char *ctx_state_name(enum ub_ctx_state state)
 {
@@ -44,24 +28,24 @@ static struct json_object *device_report(const struct ub_ctx *ctx)
     if (object == NULL)
         return NULL;
     ferry_topology_eid_print(native->eid, eid);
-    put(object, "device", ctx->index);
-    put_text(object, "id", ctx->topology_id);
-    put_text(object, "name", native->name);
-    put(object, "device_index", native->device_index);
-    put(object, "eid_index", native->eid_index);
-    put_text(object, "eid", eid);
+    ferry_report_u64(object, "device", ctx->index);
+    ferry_report_text(object, "id", ctx->topology_id);
+    ferry_report_text(object, "name", native->name);
+    ferry_report_u64(object, "device_index", native->device_index);
+    ferry_report_u64(object, "eid_index", native->eid_index);
+    ferry_report_text(object, "eid", eid);
     if (!ferry_json_put(object, "numa_node", json_object_new_int(ctx->numa_node)))
         return object;
-    put_text(object, "pci_bus_id", ctx->device.pci_bus_id);
-    put_text(object, "state", ctx_state_name(ferry_ub_context_state(ctx)));
-    put_text(object, "path_type", ctx->path_type == FERRY_URMA_PATH_CTP ? "ctp" : "rtp");
-    put(object, "endpoints", atomic_load(&ctx->endpoints));
-    put(object, "inflight_bytes", ferry_device_quota_bytes(&ctx->quota));
-    put(object, "inflight_requests", atomic_load(&ctx->quota.requests));
-    put(object, "inflight_bytes_peak", atomic_load(&ctx->quota.bytes_peak));
-    put(object, "quota_refusals", atomic_load(&ctx->quota.refusals));
-    put(object, "opens", count(&ctx->opens));
-    put(object, "losses", count(&ctx->losses));
+    ferry_report_text(object, "pci_bus_id", ctx->device.pci_bus_id);
+    ferry_report_text(object, "state", ctx_state_name(ferry_ub_context_state(ctx)));
+    ferry_report_text(object, "path_type", ctx->path_type == FERRY_URMA_PATH_CTP ? "ctp" : "rtp");
+    ferry_report_u64(object, "endpoints", atomic_load(&ctx->endpoints));
+    ferry_report_u64(object, "inflight_bytes", ferry_device_quota_bytes(&ctx->quota));
+    ferry_report_u64(object, "inflight_requests", atomic_load(&ctx->quota.requests));
+    ferry_report_u64(object, "inflight_bytes_peak", atomic_load(&ctx->quota.bytes_peak));
+    ferry_report_u64(object, "quota_refusals", atomic_load(&ctx->quota.refusals));
+    ferry_report_u64(object, "opens", ferry_report_count(&ctx->opens));
+    ferry_report_u64(object, "losses", ferry_report_count(&ctx->losses));
     return object;
 }
 
@@ -70,7 +54,8 @@ static struct json_object *error_report(const _Atomic uint64_t *errors)
     struct json_object *object = json_object_new_object();
 
     for (uint32_t i = 1; object != NULL && i < FERRY_DEVICE_CLASS_COUNT; i++)
-        put(object, ferry_device_class_name((enum ferry_device_class)i), count(&errors[i]));
+        ferry_report_u64(object, ferry_device_class_name((enum ferry_device_class)i),
+                         ferry_report_count(&errors[i]));
     return object;
 }
 
@@ -80,21 +65,21 @@ static struct json_object *worker_report(const struct ub_worker *worker)
 
     if (object == NULL)
         return NULL;
-    put(object, "worker", worker->index);
-    put(object, "posted", atomic_load(&worker->posted_now));
-    put(object, "posts", count(&worker->posts));
-    put(object, "slices", count(&worker->slices));
-    put(object, "completions", count(&worker->completions));
-    put(object, "stale_completions", count(&worker->stale));
-    put(object, "markers", count(&worker->markers));
-    put(object, "lost_polls", count(&worker->unknown_polls));
-    put(object, "retries", count(&worker->retries));
-    put(object, "timeouts", count(&worker->timeouts));
-    put(object, "fences", count(&worker->fences));
-    put(object, "forced_fences", count(&worker->forced));
-    put(object, "rebuilds", count(&worker->rebuilds));
-    put(object, "quarantined", count(&worker->quarantined));
-    put(object, "unknown_outcomes", count(&worker->unknown_outcomes));
+    ferry_report_u64(object, "worker", worker->index);
+    ferry_report_u64(object, "posted", atomic_load(&worker->posted_now));
+    ferry_report_u64(object, "posts", ferry_report_count(&worker->posts));
+    ferry_report_u64(object, "slices", ferry_report_count(&worker->slices));
+    ferry_report_u64(object, "completions", ferry_report_count(&worker->completions));
+    ferry_report_u64(object, "stale_completions", ferry_report_count(&worker->stale));
+    ferry_report_u64(object, "markers", ferry_report_count(&worker->markers));
+    ferry_report_u64(object, "lost_polls", ferry_report_count(&worker->unknown_polls));
+    ferry_report_u64(object, "retries", ferry_report_count(&worker->retries));
+    ferry_report_u64(object, "timeouts", ferry_report_count(&worker->timeouts));
+    ferry_report_u64(object, "fences", ferry_report_count(&worker->fences));
+    ferry_report_u64(object, "forced_fences", ferry_report_count(&worker->forced));
+    ferry_report_u64(object, "rebuilds", ferry_report_count(&worker->rebuilds));
+    ferry_report_u64(object, "quarantined", ferry_report_count(&worker->quarantined));
+    ferry_report_u64(object, "unknown_outcomes", ferry_report_count(&worker->unknown_outcomes));
     if (!ferry_json_put(object, "errors", error_report(worker->errors)))
         return object;
     return object;
@@ -108,18 +93,19 @@ static struct json_object *path_report(const struct ub_peer *peer, const struct 
 
     if (object == NULL)
         return NULL;
-    put(object, "worker", worker);
-    put_text(object, "local", peer->transport->ctxs[path->local].topology_id);
-    put_text(object, "remote", peer->remotes[path->remote].name);
-    put(object, "completions", count(&rail->completions));
-    put(object, "bytes", count(&rail->completed_bytes));
-    put(object, "pauses", count(&rail->pauses));
-    put(object, "recoveries", count(&rail->recoveries));
-    put(object, "rebuilds", count(&rail->rebuilds));
-    put(object, "bytes_per_second", count(&rail->bytes_per_s));
-    put(object, "latency_ns", count(&rail->latency_ns));
-    put(object, "paused_until_ns", count(&rail->paused_until_ns));
-    put(object, "outstanding", atomic_load_explicit(&path->inflight, memory_order_relaxed));
+    ferry_report_u64(object, "worker", worker);
+    ferry_report_text(object, "local", peer->transport->ctxs[path->local].topology_id);
+    ferry_report_text(object, "remote", peer->remotes[path->remote].name);
+    ferry_report_u64(object, "completions", ferry_report_count(&rail->completions));
+    ferry_report_u64(object, "bytes", ferry_report_count(&rail->completed_bytes));
+    ferry_report_u64(object, "pauses", ferry_report_count(&rail->pauses));
+    ferry_report_u64(object, "recoveries", ferry_report_count(&rail->recoveries));
+    ferry_report_u64(object, "rebuilds", ferry_report_count(&rail->rebuilds));
+    ferry_report_u64(object, "bytes_per_second", ferry_report_count(&rail->bytes_per_s));
+    ferry_report_u64(object, "latency_ns", ferry_report_count(&rail->latency_ns));
+    ferry_report_u64(object, "paused_until_ns", ferry_report_count(&rail->paused_until_ns));
+    ferry_report_u64(object, "outstanding",
+                     atomic_load_explicit(&path->inflight, memory_order_relaxed));
     if (!ferry_json_put(object, "errors", error_report(rail->errors)))
         return object;
     return object;
@@ -136,14 +122,14 @@ static struct json_object *peer_report(const struct ub_peer *peer)
         json_object_put(paths);
         return NULL;
     }
-    put_text(object, "name", peer->name);
-    put_text(object, "address", peer->address);
-    put_text(object, "trouble", peer->trouble);
+    ferry_report_text(object, "name", peer->name);
+    ferry_report_text(object, "address", peer->address);
+    ferry_report_text(object, "trouble", peer->trouble);
     for (uint32_t i = 0; i < workers * peer->path_count; i++) {
         const struct ub_path *path = &peer->paths[i];
 
         /* Those that were never needed say nothing. */
-        if (!path->primary && count(&path->rail.completions) == 0)
+        if (!path->primary && ferry_report_count(&path->rail.completions) == 0)
             continue;
         if (!ferry_json_append(paths, path_report(peer, path, i / peer->path_count)))
             break;
@@ -197,11 +183,11 @@ void ferry_ub_report(struct ferry_transport *base, struct json_object *object)
     char fingerprint[160];
 
     ferry_urma_fingerprint(&transport->urma, fingerprint, sizeof(fingerprint));
-    put_text(object, "adapter", transport->urma.ops->name);
-    put_text(object, "abi", fingerprint);
-    put(object, "outstanding_tasks", atomic_load(&transport->admission.requests));
-    put(object, "outstanding_bytes", ferry_device_quota_bytes(&transport->admission));
-    put(object, "slice_bytes", transport->slice_bytes);
+    ferry_report_text(object, "adapter", transport->urma.ops->name);
+    ferry_report_text(object, "abi", fingerprint);
+    ferry_report_u64(object, "outstanding_tasks", atomic_load(&transport->admission.requests));
+    ferry_report_u64(object, "outstanding_bytes", ferry_device_quota_bytes(&transport->admission));
+    ferry_report_u64(object, "slice_bytes", transport->slice_bytes);
     if (!ferry_json_put(object, "devices", device_list(transport)) ||
         !ferry_json_put(object, "workers", worker_list(transport)) ||
         !ferry_json_put(object, "peers", peer_list(transport)))
@@ -233,7 +219,7 @@ void ferry_ub_explain(struct ub_peer *peer, char *buf, size_t buf_len)
             "; %s to %s: %s, %" PRIu64 " bytes in flight, %" PRIu64 " bytes/s, %" PRIu64 " ns%s",
             ctx->topology_id, peer->remotes[path->remote].name,
             ctx_state_name(ferry_ub_context_state(ctx)), ferry_device_quota_bytes(&ctx->quota),
-            count(&path->rail.bytes_per_s), count(&path->rail.latency_ns),
-            count(&path->rail.paused_until_ns) != 0 ? ", paused" : "");
+            ferry_report_count(&path->rail.bytes_per_s), ferry_report_count(&path->rail.latency_ns),
+            ferry_report_count(&path->rail.paused_until_ns) != 0 ? ", paused" : "");
     }
 }
