@@ -16,6 +16,9 @@
 
 #define RIG_WAIT_NS (20 * FERRY_NS_PER_S)
 
+/* Why a test is left out there. */
+#define RIG_SIM_LACKS "the simulated network has no descriptors, files or real time"
+
 enum rig_kind {
     RIG_URING,
     RIG_EPOLL,

@@ -48,7 +48,7 @@ static void test_attach_makes_a_blocking_descriptor_nonblocking(void **state)
     int fds[2];
 
     if (rig->kind == RIG_SIM)
-        skip();
+        test_skip(RIG_SIM_LACKS);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_ok(ferry_reactor_attach(rig->reactor, &io, fds[0]));
     assert_true((fcntl(fds[0], F_GETFL) & O_NONBLOCK) != 0);
@@ -143,7 +143,7 @@ static void test_connect_without_answer_can_be_canceled(void **state)
     int fd = -1;
 
     if (rig->kind != RIG_SIM)
-        skip(); /* needs a network that drops; the scenario with namespaces has one */
+        test_skip("needs a network that drops; the scenario with namespaces has one");
     sim_net_set_chance(rig->sim, SIM_FAULT_SYN_DROP, 1000000);
     int listen_fd = rig_listen(rig, &addr, &addr_len);
     assert_ok(ferry_net_open(rig->net, AF_INET, &fd));
@@ -325,7 +325,7 @@ static void test_file_errors_are_results(void **state)
     unsigned char buf[16];
 
     if (rig->kind == RIG_SIM)
-        skip();
+        test_skip(RIG_SIM_LACKS);
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(file_io(rig, FERRY_OP_READ, fd, buf, sizeof(buf), 0), -EBADF);
@@ -379,7 +379,7 @@ static void test_wake_ends_a_sleep(void **state)
     pthread_t thread;
 
     if (rig->kind == RIG_SIM)
-        skip();
+        test_skip(RIG_SIM_LACKS);
     for (int i = 0; i < 5; i++) {
         uint64_t before_ns = rig_now_ns(rig);
 

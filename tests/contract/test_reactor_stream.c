@@ -153,7 +153,7 @@ static void test_close_is_seen_although_a_forked_child_holds_the_socket(void **s
     unsigned char buf[100];
 
     if (rig->kind == RIG_SIM)
-        skip();
+        test_skip(RIG_SIM_LACKS);
     for (int abort = 0; abort < 2; abort++) {
         rig_connect_pair(rig, &pair);
         pid_t child = fork();

@@ -155,7 +155,7 @@ static const struct kind peer_kind = {
 static void http_up(struct rig *rig)
 {
     if (http_store_path == NULL)
-        skip();
+        test_skip("no path of an HTTP store was given");
     test_http_store_start(&rig->server_process, http_store_path);
     rig->port = rig->server_process.port;
     snprintf(rig->name, sizeof(rig->name), "seg-a");
@@ -594,7 +594,7 @@ static void test_all_forms_of_a_name_reach_the_peer(void **state)
     ferry_control_server_close(rig->server);
     rig->server = NULL;
     if (ferry_control_server_open(&options, &rig->server) != FERRY_OK)
-        skip(); /* this machine has no IPv6 */
+        test_skip("this machine has no IPv6");
     rig->port = ferry_control_server_port(rig->server);
     expect_form(rig, "127.0.0.1");
     expect_form(rig, "::1");

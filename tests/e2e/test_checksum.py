@@ -16,6 +16,13 @@ def drive(ferry, name, *options):
                         "--duration", 0.5, *options], 60)
 
 
+def damaging(relay, server, op, **how):
+    """A relay that flips bits of the payload, in the direction that it takes."""
+    def flip():
+        return relays.FlipPayload(**how)
+    return relay(server, *((relays.Forward, flip) if op == "read" else (flip, relays.Forward)))
+
+
 def flipped(peer):
     return sum(f.flipped for f in peer.filters if isinstance(f, relays.FlipPayload))
 
@@ -26,9 +33,7 @@ def flipped(peer):
 @pytest.mark.parametrize("shape", [("--block", 4096), ("--block", 3 * MIB), ("--block", 512000, "--scatter", 50)])
 def test_damage_is_an_error_of_its_own(ferry, serve, relay, reactor, op, asks, shape):
     server = serve("--set", "reactor=" + reactor, *(ON if asks == "target" else ()), memory=("16MiB",))
-    flip = lambda: relays.FlipPayload(one_in=1000)  # noqa: E731
-    filters = (relays.Forward, flip) if op == "read" else (flip, relays.Forward)
-    peer = relay(server, *filters)
+    peer = damaging(relay, server, op, one_in=1000)
     status, out, err = drive(ferry, peer.name, "--op", op, "--set", "reactor=" + reactor, *shape,
                              *(ON if asks == "initiator" else ()))
     assert flipped(peer) > 0
@@ -43,9 +48,7 @@ def test_damage_is_an_error_of_its_own(ferry, serve, relay, reactor, op, asks, s
 def test_the_other_requests_are_not_touched(ferry, serve, relay, op):
     """Seldom damage, and many requests on the same connections: only those that it met fail, and no connection."""
     server = serve(memory=("16MiB",))
-    flip = lambda: relays.FlipPayload(one_in=2 * MIB, seed=3)  # noqa: E731
-    filters = (relays.Forward, flip) if op == "read" else (flip, relays.Forward)
-    peer = relay(server, *filters)
+    peer = damaging(relay, server, op, one_in=2 * MIB, seed=3)
     _, out, err = drive(ferry, peer.name, "--op", op, "--block", 65536, "--batch", 16, *ON)
     record = harness.records(out)[0]
     assert "offset" not in err, err
