@@ -263,84 +263,95 @@ static void expect_why(struct ferry_target *target, uint64_t addr, const char *w
 static unsigned char theirs[LENGTH];
 static unsigned char ours[LENGTH];
 
+/* An initiator, a scripted target, and the initiator's view of one buffer of it. */
+struct stage {
+    struct side side;
+    struct script script;
+    struct ferry_document *doc;
+    struct ferry_target *target;
+};
+
+/* The buffer is registration 33; @listed: its place on the board says so. */
+static void stage_open(struct stage *stage, uint64_t addr, uint32_t place, bool listed)
+{
+    *stage = (struct stage){0};
+    side_open(&stage->side, OURS);
+    script_open(&stage->script);
+    if (listed)
+        atomic_store(&stage->script.board->ids[place], 33);
+    stage->doc = script_document(&stage->side, &stage->script);
+    add_buffer(stage->doc, addr, 33, place, false);
+    assert_ok(ferry_transport_target_open(stage->side.transport, stage->doc, &stage->target));
+}
+
+static void stage_close(struct stage *stage)
+{
+    ferry_transport_target_close(stage->target);
+    ferry_document_destroy(stage->doc);
+    side_close(&stage->side);
+    script_close(&stage->script);
+}
+
 /*
  * The target's number may be another process's. Here it is ours, and has the memory; only the
  * cookie is not there.
  */
 static void test_brought_memory_is_not_touched_without_the_cookie(void **state)
 {
-    struct ferry_target *target = NULL;
-    struct ferry_document *doc;
-    struct script script;
-    struct side side;
+    struct stage stage;
 
     (void)state;
-    side_open(&side, OURS);
-    script_open(&script);
-    atomic_store(&script.board->ids[3], 33);
-    doc = script_document(&side, &script);
-    add_buffer(doc, (uintptr_t)theirs, 33, 3, false);
-    assert_ok(ferry_transport_target_open(side.transport, doc, &target));
-    script_hello(&script);
-    assert_true(reach_is(target, (uintptr_t)theirs, FERRY_REACH_UNKNOWN));
-    expect_why(target, (uintptr_t)theirs, "not met");
-    script_welcome(&script, (uintptr_t)ours); /* not where the cookie is */
-    assert_within_ms(reach_is(target, (uintptr_t)theirs, FERRY_REACH_NO), 5000);
-    expect_why(target, (uintptr_t)theirs, "cookie");
+    stage_open(&stage, (uintptr_t)theirs, 3, true);
+    script_hello(&stage.script);
+    assert_true(reach_is(stage.target, (uintptr_t)theirs, FERRY_REACH_UNKNOWN));
+    expect_why(stage.target, (uintptr_t)theirs, "not met");
+    script_welcome(&stage.script, (uintptr_t)ours); /* not where the cookie is */
+    assert_within_ms(reach_is(stage.target, (uintptr_t)theirs, FERRY_REACH_NO), 5000);
+    expect_why(stage.target, (uintptr_t)theirs, "cookie");
     memset(ours, 1, sizeof(ours));
     memset(theirs, 2, sizeof(theirs));
-    assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)theirs),
+    assert_int_equal(run(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs),
                      FERRY_ERR_UNSUPPORTED);
-    assert_int_equal(run(&side, target, FERRY_WRITE, ours, (uintptr_t)theirs),
+    assert_int_equal(run(&stage.side, stage.target, FERRY_WRITE, ours, (uintptr_t)theirs),
                      FERRY_ERR_UNSUPPORTED);
     assert_int_equal(ours[0], 1);
     assert_int_equal(theirs[0], 2);
-    ferry_transport_target_close(target);
-    ferry_document_destroy(doc);
-    side_close(&side);
-    script_close(&script);
+    stage_close(&stage);
 }
 
 static void test_a_copy_needs_the_place_on_the_board(void **state)
 {
-    struct ferry_target *target = NULL;
-    struct ferry_document *doc;
     struct request request;
-    struct script script;
-    struct side side;
+    struct stage stage;
 
     (void)state;
-    side_open(&side, OURS);
-    script_open(&script);
-    atomic_store(&script.board->ids[3], 33);
-    doc = script_document(&side, &script);
-    add_buffer(doc, (uintptr_t)theirs, 33, 3, false);
-    assert_ok(ferry_transport_target_open(side.transport, doc, &target));
-    script_hello(&script);
-    script_welcome(&script, (uintptr_t)script.cookie);
-    assert_within_ms(reach_is(target, (uintptr_t)theirs, FERRY_REACH_YES), 5000);
+    stage_open(&stage, (uintptr_t)theirs, 3, true);
+    script_hello(&stage.script);
+    script_welcome(&stage.script, (uintptr_t)stage.script.cookie);
+    assert_within_ms(reach_is(stage.target, (uintptr_t)theirs, FERRY_REACH_YES), 5000);
     pattern_fill(theirs, sizeof(theirs), 5, 0);
-    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &request);
-    script_mapped(&script, (uintptr_t)theirs, LENGTH, true);
+    submit(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs, &request);
+    script_mapped(&stage.script, (uintptr_t)theirs, LENGTH, true);
     assert_int_equal(end_of(&request), FERRY_OK);
     assert_int_equal(pattern_differs(ours, sizeof(ours), 5, 0), PATTERN_SAME);
-    assert_false(ferry_shm_slots_hold(script.slots, 0));
+    assert_false(ferry_shm_slots_hold(stage.script.slots, 0));
     /* The place is another's now, then nobody's, then the target closes. */
     memset(ours, 1, sizeof(ours));
-    atomic_store(&script.board->ids[3], 34);
-    assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)theirs), FERRY_ERR_STALE_KEY);
-    atomic_store(&script.board->ids[3], 0);
-    assert_int_equal(run(&side, target, FERRY_WRITE, ours, (uintptr_t)theirs), FERRY_ERR_STALE_KEY);
-    atomic_store(&script.board->ids[3], 33);
-    atomic_store(&script.board->closing, 1);
-    assert_int_equal(run(&side, target, FERRY_WRITE, ours, (uintptr_t)theirs), FERRY_ERR_PEER_GONE);
+    atomic_store(&stage.script.board->ids[3], 34);
+    assert_int_equal(run(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs),
+                     FERRY_ERR_STALE_KEY);
+    atomic_store(&stage.script.board->ids[3], 0);
+    assert_int_equal(run(&stage.side, stage.target, FERRY_WRITE, ours, (uintptr_t)theirs),
+                     FERRY_ERR_STALE_KEY);
+    atomic_store(&stage.script.board->ids[3], 33);
+    atomic_store(&stage.script.board->closing, 1);
+    assert_int_equal(run(&stage.side, stage.target, FERRY_WRITE, ours, (uintptr_t)theirs),
+                     FERRY_ERR_PEER_GONE);
     assert_int_equal(ours[0], 1);
     assert_int_equal(pattern_differs(theirs, sizeof(theirs), 5, 0), PATTERN_SAME);
-    assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)theirs + 1), FERRY_ERR_RANGE);
-    ferry_transport_target_close(target);
-    ferry_document_destroy(doc);
-    side_close(&side);
-    script_close(&script);
+    assert_int_equal(run(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs + 1),
+                     FERRY_ERR_RANGE);
+    stage_close(&stage);
 }
 
 /* A description that a store has changed leads nowhere: the target says what its buffer is. */
@@ -360,100 +371,69 @@ static void test_the_target_says_where_its_buffer_is(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct ferry_target *target = NULL;
-        struct ferry_document *doc;
         struct request request;
-        struct script script;
-        struct side side;
+        struct stage stage;
 
-        side_open(&side, OURS);
-        script_open(&script);
-        atomic_store(&script.board->ids[3], 33);
-        doc = script_document(&side, &script);
-        add_buffer(doc, (uintptr_t)secret, 33, 3, false);
-        assert_ok(ferry_transport_target_open(side.transport, doc, &target));
-        script_hello(&script);
-        script_welcome(&script, (uintptr_t)script.cookie);
+        stage_open(&stage, (uintptr_t)secret, 3, true);
+        script_hello(&stage.script);
+        script_welcome(&stage.script, (uintptr_t)stage.script.cookie);
         memset(secret, 3, sizeof(secret));
         memset(ours, 1, sizeof(ours));
-        submit(&side, target, FERRY_WRITE, ours, (uintptr_t)secret, &request);
-        script_mapped(&script, (uintptr_t)(cases[i].elsewhere ? theirs : secret), cases[i].length,
-                      cases[i].writable);
+        submit(&stage.side, stage.target, FERRY_WRITE, ours, (uintptr_t)secret, &request);
+        script_mapped(&stage.script, (uintptr_t)(cases[i].elsewhere ? theirs : secret),
+                      cases[i].length, cases[i].writable);
         assert_int_equal(end_of(&request), cases[i].write);
         assert_int_equal(secret[0], 3);
-        assert_int_equal(run(&side, target, FERRY_READ, ours, (uintptr_t)secret), cases[i].read);
+        assert_int_equal(run(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)secret),
+                         cases[i].read);
         assert_int_equal(ours[0], cases[i].read == FERRY_OK ? 3 : 1);
-        ferry_transport_target_close(target);
-        ferry_document_destroy(doc);
-        side_close(&side);
-        script_close(&script);
+        stage_close(&stage);
     }
 }
 
 /* A request waits for the meeting, and its end is bounded; a later meeting may work. */
 static void test_a_target_that_does_not_answer_is_given_up_and_asked_again(void **state)
 {
-    struct ferry_target *target = NULL;
-    struct ferry_document *doc;
     struct request request;
-    struct script script;
-    struct side side;
+    struct stage stage;
 
     (void)state;
-    side_open(&side, OURS);
-    script_open(&script);
-    atomic_store(&script.board->ids[0], 33);
-    doc = script_document(&side, &script);
-    add_buffer(doc, (uintptr_t)theirs, 33, 0, false);
-    assert_ok(ferry_transport_target_open(side.transport, doc, &target));
-    submit(&side, target, FERRY_WRITE, ours, (uintptr_t)theirs, &request);
+    stage_open(&stage, (uintptr_t)theirs, 0, true);
+    submit(&stage.side, stage.target, FERRY_WRITE, ours, (uintptr_t)theirs, &request);
     assert_within_ms(atomic_load(&request.ended), 5000);
     assert_int_equal(request.xfer.status, FERRY_ERR_PEER_GONE);
     assert_true(request.xfer.unapplied);
-    expect_why(target, (uintptr_t)theirs, "did not answer");
-    script_hello(&script); /* of the first meeting, which is over */
-    close(script.visitor);
+    expect_why(stage.target, (uintptr_t)theirs, "did not answer");
+    script_hello(&stage.script); /* of the first meeting, which is over */
+    close(stage.script.visitor);
     /* That request was the reason to ask once more, a little later. */
-    assert_within_ms(poll(&(struct pollfd){.fd = script.listener, .events = POLLIN}, 1, 0) == 1,
-                     5000);
-    script_hello(&script);
-    script_welcome(&script, (uintptr_t)script.cookie);
-    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &request);
-    script_mapped(&script, (uintptr_t)theirs, LENGTH, true);
+    assert_within_ms(
+        poll(&(struct pollfd){.fd = stage.script.listener, .events = POLLIN}, 1, 0) == 1, 5000);
+    script_hello(&stage.script);
+    script_welcome(&stage.script, (uintptr_t)stage.script.cookie);
+    submit(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs, &request);
+    script_mapped(&stage.script, (uintptr_t)theirs, LENGTH, true);
     assert_int_equal(end_of(&request), FERRY_OK);
-    ferry_transport_target_close(target);
-    ferry_document_destroy(doc);
-    side_close(&side);
-    script_close(&script);
+    stage_close(&stage);
 }
 
 static void test_a_request_that_waits_can_be_canceled(void **state)
 {
-    struct ferry_target *target = NULL;
-    struct ferry_document *doc;
     struct request canceled, late;
-    struct script script;
-    struct side side;
+    struct stage stage;
 
     (void)state;
-    side_open(&side, OURS);
-    script_open(&script);
-    doc = script_document(&side, &script);
-    add_buffer(doc, (uintptr_t)theirs, 33, 0, false);
-    assert_ok(ferry_transport_target_open(side.transport, doc, &target));
-    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &canceled);
-    submit(&side, target, FERRY_READ, ours, (uintptr_t)theirs, &late);
+    stage_open(&stage, (uintptr_t)theirs, 0, false);
+    submit(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs, &canceled);
+    submit(&stage.side, stage.target, FERRY_READ, ours, (uintptr_t)theirs, &late);
     atomic_store(&canceled.xfer.cancel_asked, true);
-    ferry_transport_cancel(side.transport, &canceled.xfer);
+    ferry_transport_cancel(stage.side.transport, &canceled.xfer);
     assert_within_ms(atomic_load(&canceled.ended), 5000);
     assert_int_equal(canceled.xfer.status, FERRY_ERR_CANCELED);
-    ferry_transport_quiesce(side.transport);
+    ferry_transport_quiesce(stage.side.transport);
     assert_true(atomic_load(&late.ended));
     assert_true(late.xfer.status == FERRY_ERR_CLOSING || late.xfer.status == FERRY_ERR_PEER_GONE);
-    ferry_transport_target_close(target);
-    ferry_document_destroy(doc);
-    side_close(&side);
-    script_close(&script);
+    stage_close(&stage);
 }
 
 static void test_another_place_is_said_to_be_one(void **state)
