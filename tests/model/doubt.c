@@ -45,19 +45,43 @@ static void passed(struct model_node *node, const struct hp_doubted *range)
                (unsigned long long)range->request_id);
 }
 
-/* Before READY the sending side connects, greets and asks. */
-static bool sends_ops(const struct hp_lane *lane)
+/* What the reactor has in hand of the window, from the first byte that is not sent on. */
+static uint64_t bytes_in_hand(const struct hp_lane *lane)
 {
-    return lane->state == HP_LANE_READY || lane->state == HP_LANE_CLOSING;
+    uint64_t bytes = 0;
+
+    if (!ferry_op_inflight(&lane->tx) || lane->tx.kind != FERRY_OP_SENDV ||
+        lane->tx.iov != lane->iov)
+        return 0; /* nothing, or a greeting */
+    for (uint32_t i = 0; i < lane->tx.iov_count; i++)
+        bytes += lane->iov[i].iov_len;
+    return bytes;
+}
+
+/* The first of the window that has not been posted, not even in part. */
+static uint32_t first_unposted(struct hp_lane *lane)
+{
+    uint64_t posted = lane->tx_offset + bytes_in_hand(lane);
+    uint32_t k = lane->sent;
+
+    while (k != lane->tail && posted > 0) {
+        const struct hp_op *op = ferry_hp_lane_op(lane, k++);
+        uint64_t whole = op->header_bytes + (op->is_write ? op->length : 0);
+
+        posted -= whole < posted ? whole : posted;
+    }
+    return k;
 }
 
 /* The chunks in the windows of lanes to the same process that overlap a range in doubt. */
 static void look_at_window(struct waits *waits, struct hp_lane *lane,
                            const struct hp_doubted *range)
 {
+    uint32_t unposted = first_unposted(lane);
+
     for (uint32_t k = lane->head; k != lane->tail; k++) {
         struct hp_op *op = ferry_hp_lane_op(lane, k);
-        bool touched = (int32_t)(k - lane->sent) < 0 || (k == lane->sent && lane->tx_offset > 0);
+        bool posted = (int32_t)(k - unposted) < 0;
         struct model_wait wait = {
             .flow = op->flow, .chunk = op->chunk, .in_doubt = range->request_id};
 
@@ -66,11 +90,12 @@ static void look_at_window(struct waits *waits, struct hp_lane *lane,
                                       ferry_hp_flow_chunk_offset(op->flow, op->chunk),
                                   op->length, range->addr, range->length))
             continue;
-        if (touched && was_waiting(waits->node, &wait))
+        if (posted && was_waiting(waits->node, &wait))
             passed(waits->node, range);
-        /* What the reactor has in hand was posted before; it shows when it is taken. */
-        if (!touched && !(sends_ops(lane) && ferry_op_inflight(&lane->tx)))
+        if (!posted) {
+            waits->node->model->events[MODEL_WAIT_WINDOW] += !was_waiting(waits->node, &wait);
             add_wait(waits, &wait);
+        }
     }
 }
 
@@ -130,6 +155,57 @@ static void check_waits(struct model_node *node)
     node->model->events[MODEL_WAIT] += waits.count > node->wait_count;
     memcpy(node->waits, waits.list, waits.count * sizeof(waits.list[0]));
     node->wait_count = waits.count;
+}
+
+/* ---- strikes ---- */
+
+/* A WRITE that waits in the window of another lane to the same process overlaps this one. */
+static bool waits_elsewhere(const struct hp_peer *peer, const struct hp_lane *lane,
+                            const struct hp_op *op)
+{
+    for (uint32_t i = 0; i < peer->lane_count; i++) {
+        struct hp_lane *other = &peer->lanes[i];
+
+        for (uint32_t k = first_unposted(other); k != other->tail && other != lane; k++) {
+            const struct hp_op *later = ferry_hp_lane_op(other, k);
+
+            if (later->is_write && !later->orphan && later->flow != op->flow &&
+                ferry_range_overlaps(later->flow->xfer->remote_addr + later->offset, later->length,
+                                     op->flow->xfer->remote_addr + op->offset, op->length))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What was posted of the lane's window, and is passed by nothing only as long as that is known. */
+static bool hurts(const struct hp_peer *peer, struct hp_lane *lane)
+{
+    uint32_t unposted = first_unposted(lane);
+
+    for (uint32_t k = lane->head; lane->state == HP_LANE_READY && k != unposted; k++) {
+        const struct hp_op *op = ferry_hp_lane_op(lane, k);
+
+        if (op->is_write && !op->orphan && waits_elsewhere(peer, lane, op))
+            return true;
+    }
+    return false;
+}
+
+bool model_doubts_strike(struct model_node *node)
+{
+    struct hp_transport *hp = node->alive ? ferry_hp_of(node->transport) : NULL;
+
+    for (struct ferry_list *l = hp == NULL ? NULL : hp->peers.next; hp != NULL && l != &hp->peers;
+         l = l->next) {
+        struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
+
+        for (uint32_t i = 0; i < peer->lane_count; i++) {
+            if (hurts(peer, &peer->lanes[i]))
+                return sim_cut_fd(node->process, peer->lanes[i].io.fd);
+        }
+    }
+    return false;
 }
 
 /* ---- sessions ---- */

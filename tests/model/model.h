@@ -53,6 +53,7 @@
     X(OVERLAP, "overlap")                /* a WRITE over one that is under way */                  \
     X(OVERLAP_DOUBT, "overlap_doubt")    /* over one whose answer was lost */                      \
     X(WAIT, "wait")                      /* a WRITE that had to wait for such a one */             \
+    X(WAIT_WINDOW, "wait_window")        /* the same, with a place in a window already */          \
     X(FENCED, "fenced")                  /* a session that its successor closed */                 \
     X(FENCED_BODY, "fenced_body")        /* in the middle of a body */                             \
     X(CROWDED, "crowded")                /* answers forgotten because the table was full */        \
@@ -98,17 +99,18 @@ struct model_profile {
     uint32_t rails[MODEL_NODES_MAX]; /* of each node; 0: none named */
     bool isolation;                  /* small requests pass large ones */
     uint32_t small_bytes;            /* what counts as small then */
-    bool cuts;    /* wires are cut and mended; with calm only ever the same one */
-    bool calm;    /* nothing else fails: then every task must do what was asked */
-    bool gentle;  /* connections are cut one at a time: then every question has an answer */
-    bool overlap; /* WRITEs go over WRITEs */
-    bool churn;   /* regions come and go */
-    bool deaths;  /* nodes die and come back */
-    bool jumps;   /* nobody runs for a while */
-    bool rests;   /* connections grow idle, and requests come just then */
-    bool bad;     /* requests that must be refused */
-    bool forged;  /* descriptions that promise too much */
-    bool twins;   /* a restarted process gives out the same registration ids again */
+    bool cuts;     /* wires are cut and mended; with calm only ever the same one */
+    bool calm;     /* nothing else fails: then every task must do what was asked */
+    bool gentle;   /* connections are cut one at a time: then every question has an answer */
+    bool overlap;  /* WRITEs go over WRITEs */
+    bool doubtful; /* answers to WRITEs are lost while others to the same place are under way */
+    bool churn;    /* regions come and go */
+    bool deaths;   /* nodes die and come back */
+    bool jumps;    /* nobody runs for a while */
+    bool rests;    /* connections grow idle, and requests come just then */
+    bool bad;      /* requests that must be refused */
+    bool forged;   /* descriptions that promise too much */
+    bool twins;    /* a restarted process gives out the same registration ids again */
     struct sim_options net;
 };
 
@@ -324,6 +326,9 @@ void model_memory_write_ended(struct model_task *task, bool completed);
 void model_doubts_check(struct model_node *node);
 /* Nothing is left to do at this time: nothing that could go on may be held back. */
 void model_doubts_check_idle(struct model *model);
+/* Cut a connection of the node on which a WRITE is under way that another one waits to go over, in
+ * the window of another connection. False: there is none. */
+bool model_doubts_strike(struct model_node *node);
 /* True if no WRITE of any node is in doubt. */
 bool model_doubts_none(const struct model *model);
 /* The WRITE task of @from to @to whose outcome is in doubt now, or NULL. */

@@ -82,7 +82,7 @@ static void draw_rails(struct model *model)
     uint32_t least = UINT32_MAX;
 
     memset(profile->rails, 0, sizeof(profile->rails));
-    if (profile->lanes == 1 || model_chance(model, 30))
+    if (profile->lanes == 1 || profile->doubtful || model_chance(model, 30))
         return;
     for (uint32_t i = 0; i < profile->nodes; i++) {
         profile->rails[i] = profile->v1 && i > 0 ? profile->rails[0]
@@ -90,6 +90,33 @@ static void draw_rails(struct model *model)
         least = profile->rails[i] < least ? profile->rails[i] : least;
     }
     profile->cuts = least > 1 && !profile->gentle && model_chance(model, 80);
+}
+
+/*
+ * Many WRITEs at once to few places, over connections that end one by one, of which the other side
+ * often learns late: what passes a range in doubt in another lane's window is only seen here.
+ */
+static void draw_doubtful(struct model *model)
+{
+    struct model_profile *profile = &model->profile;
+
+    profile->doubtful = true;
+    profile->overlap = true;
+    profile->lanes = PICK(model, 2, 2, 3);
+    profile->window_ops = PICK(model, 4, 16);
+    profile->window_bytes = 262144;
+    profile->chunk_bytes = PICK(model, 4096, 8192);
+    profile->region_bytes = PICK(model, 12288, 40960);
+    profile->length_max = profile->region_bytes;
+    profile->tasks_max = 32;
+    profile->submits = 30;
+    profile->question_ms = 1000;
+    profile->answers_max = 65536;
+    profile->net.buffer_bytes = 4096;
+    profile->net.delay_max_ns = PICK(model, 20, 500) * FERRY_NS_PER_US;
+    profile->net.chance[SIM_FAULT_RESET] = PICK(model, 4000, 12000);
+    profile->net.chance[SIM_FAULT_ONE_SIDED] = PICK(model, 4000, 12000);
+    profile->net.chance[SIM_FAULT_SYN_DROP] = 300000;
 }
 
 void model_profile_draw(struct model *model)
@@ -110,6 +137,8 @@ void model_profile_draw(struct model *model)
     } else {
         draw_faults(model);
         profile->forged = model_chance(model, 20);
+        if (!profile->v1 && model_chance(model, 20))
+            draw_doubtful(model);
     }
     draw_rails(model);
     profile->isolation = model_chance(model, 60);

@@ -223,6 +223,13 @@ static void cut_or_mend(struct model *model)
     }
 }
 
+/* Where it hurts: a WRITE is under way that another one waits to go over. */
+static void strike_doubtful(struct model *model)
+{
+    if (model->profile.doubtful && model_doubts_strike(draw_node(model)))
+        model->events[MODEL_STRIKE]++;
+}
+
 static void step(struct model *model)
 {
     uint64_t what = model_below(model, 86 + model->profile.submits);
@@ -248,6 +255,7 @@ static void step(struct model *model)
         turn_one(model);
     else
         model_task_submit(model, draw_node(model));
+    strike_doubtful(model);
 }
 
 /* ---- the end ---- */

@@ -308,7 +308,7 @@ static bool make(struct model_task *task, struct model_node *from, struct model_
     task->mixed = false;
     task->under = NULL;
     if (opcode == FERRY_WRITE && model->profile.overlap && !model->healing &&
-        model_chance(model, 50) && choose_over(task, to))
+        model_chance(model, model->profile.doubtful ? 80 : 50) && choose_over(task, to))
         opcode = FERRY_WRITE;
     else if (!choose(task, to, opcode))
         return false;

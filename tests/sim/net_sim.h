@@ -79,6 +79,9 @@ bool sim_process_alive(const struct sim_process *process);
 bool sim_reset_one(struct sim_net *net);
 bool sim_cut_one(struct sim_net *net);
 bool sim_stall_one(struct sim_net *net);
+/* The same for a connection of the process: it learns of the end at once, the other side late.
+ * False if it has none there. */
+bool sim_cut_fd(struct sim_process *process, int fd);
 
 /*
  * The wire at an IPv4 address, in host byte order, is cut or mended. What stands on it goes silent
