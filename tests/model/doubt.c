@@ -100,7 +100,7 @@ static void look_at_window(struct waits *waits, struct hp_lane *lane,
 }
 
 /* Flows that have chunks to post, and overlap a range in doubt as a whole. */
-static void look_at_flows(struct waits *waits, const struct hp_peer *peer,
+static void look_at_flows(struct waits *waits, const uint8_t *incarnation,
                           const struct hp_doubted *range)
 {
     struct model_node *node = waits->node;
@@ -115,7 +115,7 @@ static void look_at_flows(struct waits *waits, const struct hp_peer *peer,
             task->xfer.opcode != FERRY_WRITE || flow == NULL || flow == range->flow)
             continue;
         target = (const struct hp_target *)(const void *)task->xfer.target;
-        if (memcmp(target->peer->incarnation, peer->incarnation, FERRY_INCARNATION_SIZE) != 0 ||
+        if (memcmp(target->peer->incarnation, incarnation, FERRY_INCARNATION_SIZE) != 0 ||
             !ferry_range_overlaps(task->xfer.remote_addr, task->length, range->addr, range->length))
             continue;
         for (wait.claimed = 0; wait.claimed < atomic_load(&flow->next_chunk); wait.claimed++) {
@@ -127,13 +127,13 @@ static void look_at_flows(struct waits *waits, const struct hp_peer *peer,
     }
 }
 
-static void look_at_range(struct waits *waits, struct hp_transport *hp, const struct hp_peer *of,
+static void look_at_range(struct waits *waits, struct hp_transport *hp, const uint8_t *of,
                           const struct hp_doubted *range)
 {
     for (struct ferry_list *l = hp->peers.next; l != &hp->peers; l = l->next) {
         struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
 
-        if (memcmp(peer->incarnation, of->incarnation, FERRY_INCARNATION_SIZE) != 0)
+        if (memcmp(peer->incarnation, of, FERRY_INCARNATION_SIZE) != 0)
             continue;
         for (uint32_t i = 0; i < peer->lane_count; i++)
             look_at_window(waits, &peer->lanes[i], range);
@@ -147,10 +147,10 @@ static void check_waits(struct model_node *node)
     struct waits waits = {.node = node};
 
     for (struct ferry_list *l = hp->doubts.next; l != &hp->doubts; l = l->next) {
-        struct hp_lane *lane = FERRY_CONTAINER_OF(l, struct hp_lane, question.link);
+        const struct hp_doubts *doubts = FERRY_CONTAINER_OF(l, const struct hp_doubts, link);
 
-        for (uint32_t i = 0; i < lane->question.range_count; i++)
-            look_at_range(&waits, hp, lane->peer, &lane->question.ranges[i]);
+        for (uint32_t i = 0; i < doubts->range_count; i++)
+            look_at_range(&waits, hp, doubts->incarnation, &doubts->ranges[i]);
     }
     node->model->events[MODEL_WAIT] += waits.count > node->wait_count;
     memcpy(node->waits, waits.list, waits.count * sizeof(waits.list[0]));
@@ -178,15 +178,16 @@ static bool waits_elsewhere(const struct hp_peer *peer, const struct hp_lane *la
     return false;
 }
 
-/* What was posted of the lane's window, and is passed by nothing only as long as that is known. */
-static bool hurts(const struct hp_peer *peer, struct hp_lane *lane)
+/* A WRITE is posted that another one waits to go over; now and then any will do. */
+static bool hurts(struct model *model, const struct hp_peer *peer, struct hp_lane *lane)
 {
     uint32_t unposted = first_unposted(lane);
 
     for (uint32_t k = lane->head; lane->state == HP_LANE_READY && k != unposted; k++) {
         const struct hp_op *op = ferry_hp_lane_op(lane, k);
 
-        if (op->is_write && !op->orphan && waits_elsewhere(peer, lane, op))
+        if (op->is_write && !op->orphan &&
+            (waits_elsewhere(peer, lane, op) || model_chance(model, 3)))
             return true;
     }
     return false;
@@ -201,7 +202,7 @@ bool model_doubts_strike(struct model_node *node)
         struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
 
         for (uint32_t i = 0; i < peer->lane_count; i++) {
-            if (hurts(peer, &peer->lanes[i]))
+            if (hurts(node->model, peer, &peer->lanes[i]))
                 return sim_cut_fd(node->process, peer->lanes[i].io.fd);
         }
     }
@@ -270,6 +271,18 @@ void model_doubts_check(struct model_node *node)
     check_sessions(node);
 }
 
+/* Somebody asks, or is to greet in the name of a session that ended. */
+static bool somebody_sees_to_it(struct hp_transport *hp, const struct hp_lane *lane)
+{
+    for (struct ferry_list *l = hp->doubts.next; l != &hp->doubts; l = l->next) {
+        if (FERRY_CONTAINER_OF(l, const struct hp_doubts, link)->taken)
+            return true;
+    }
+    /* It connects anew as soon as nothing is under way on it. */
+    return lane->fencing &&
+           (lane->head != lane->sent || lane->tx_offset > 0 || ferry_op_inflight(&lane->tx));
+}
+
 static void check_held(struct model_node *node)
 {
     struct hp_transport *hp = ferry_hp_of(node->transport);
@@ -278,7 +291,9 @@ static void check_held(struct model_node *node)
         struct hp_peer *peer = FERRY_CONTAINER_OF(l, struct hp_peer, link);
 
         for (uint32_t i = 0; i < peer->lane_count; i++) {
-            if (!ferry_list_empty(&peer->lanes[i].held_queue))
+            const struct hp_lane *lane = &peer->lanes[i];
+
+            if (!ferry_list_empty(&lane->held_queue) && !somebody_sees_to_it(hp, lane))
                 model_fail(node->model, "S8: node %u holds a WRITE back for nothing", node->index);
         }
     }
@@ -289,7 +304,7 @@ void model_doubts_check_idle(struct model *model)
     for (uint32_t i = 0; i < model->profile.nodes; i++) {
         struct model_node *node = &model->nodes[i];
 
-        if (node->alive && atomic_load(&ferry_hp_of(node->transport)->doubt_count) == 0)
+        if (node->alive)
             check_held(node);
     }
 }
@@ -300,9 +315,13 @@ bool model_doubts_none(const struct model *model)
 {
     for (uint32_t i = 0; i < model->profile.nodes; i++) {
         const struct model_node *node = &model->nodes[i];
+        struct hp_transport *hp = node->alive ? ferry_hp_of(node->transport) : NULL;
 
-        if (node->alive && atomic_load(&ferry_hp_of(node->transport)->doubt_count) != 0)
-            return false;
+        for (struct ferry_list *l = hp == NULL ? NULL : hp->doubts.next;
+             hp != NULL && l != &hp->doubts; l = l->next) {
+            if (!FERRY_CONTAINER_OF(l, const struct hp_doubts, link)->left)
+                return false;
+        }
     }
     return true;
 }
@@ -312,15 +331,15 @@ struct model_task *model_doubts_task(struct model_node *from, const struct model
     struct hp_transport *hp = ferry_hp_of(from->transport);
 
     for (struct ferry_list *l = hp->doubts.next; l != &hp->doubts; l = l->next) {
-        const struct hp_lane *lane = FERRY_CONTAINER_OF(l, const struct hp_lane, question.link);
+        const struct hp_doubts *doubts = FERRY_CONTAINER_OF(l, const struct hp_doubts, link);
 
-        for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
+        for (uint32_t i = 0; i < MODEL_TASKS_MAX && doubts->ranges[0].flow != NULL; i++) {
             struct model_task *task = &from->model->tasks[i];
 
             /* The range of a WRITE that ends now may outlive its flow by a moment. */
             if (task->state == MODEL_TASK_RUNNING && task->xfer.opcode == FERRY_WRITE &&
                 task->to == to && task->from == from &&
-                task->xfer.transport_data == lane->question.ranges[0].flow)
+                task->xfer.transport_data == doubts->ranges[0].flow)
                 return task;
         }
     }

@@ -312,6 +312,17 @@ void model_memory_read_ended(struct model_task *task, bool completed)
         model_fail(task->model, "S2: READ %u completed without all of its bytes", task->serial);
 }
 
+void model_memory_covered(struct model_task *task)
+{
+    const unsigned char *memory = task->to->memory + task->remote;
+
+    for (uint32_t i = 0; i < task->length && may_land(task); i++) {
+        if (memory[i] != pattern_byte(task->seed, task->local + i))
+            wrong_byte(task->to, task, task->remote + i,
+                       "S6: a WRITE completed over one of unknown outcome, and that one shows");
+    }
+}
+
 void model_memory_write_ended(struct model_task *task, bool completed)
 {
     if (!completed || task->landed_whole)

@@ -45,19 +45,21 @@
     X(SUBMIT_NESTED, "submit_nested") /* from inside the end of another task */                    \
     X(DEADLINE, "deadline")           /* a task with a deadline */                                 \
     X(CANCEL, "cancel")                                                                            \
-    X(RETRY, "retry")                    /* the runtime's second try on a new description */       \
-    X(LANDED_TWO_STEPS, "landed_partly") /* a WRITE was seen half landed */                        \
-    X(CONSUME, "consume")                /* landed bytes were changed by their owner at once */    \
-    X(LANDED_AGAIN, "landed_again")      /* a half landed chunk begins anew, after a question */   \
-    X(STRIKE, "strike")                  /* a connection was cut where all else is well */         \
-    X(OVERLAP, "overlap")                /* a WRITE over one that is under way */                  \
-    X(OVERLAP_DOUBT, "overlap_doubt")    /* over one whose answer was lost */                      \
-    X(WAIT, "wait")                      /* a WRITE that had to wait for such a one */             \
-    X(WAIT_WINDOW, "wait_window")        /* the same, with a place in a window already */          \
-    X(FENCED, "fenced")                  /* a session that its successor closed */                 \
-    X(FENCED_BODY, "fenced_body")        /* in the middle of a body */                             \
-    X(CROWDED, "crowded")                /* answers forgotten because the table was full */        \
-    X(APPLIED, "applied")                /* what questions brought */                              \
+    X(RETRY, "retry")                     /* the runtime's second try on a new description */      \
+    X(LANDED_TWO_STEPS, "landed_partly")  /* a WRITE was seen half landed */                       \
+    X(CONSUME, "consume")                 /* landed bytes were changed by their owner at once */   \
+    X(LANDED_AGAIN, "landed_again")       /* a half landed chunk begins anew, after a question */  \
+    X(STRIKE, "strike")                   /* a connection was cut where all else is well */        \
+    X(OVERLAP, "overlap")                 /* a WRITE over one that is under way */                 \
+    X(OVERLAP_DOUBT, "overlap_doubt")     /* over one whose answer was lost */                     \
+    X(OVERLAP_UNKNOWN, "overlap_unknown") /* over one that ended as unknown */                     \
+    X(COVERED, "covered")                 /* such a one is done: nothing below it may land now */  \
+    X(WAIT, "wait")                       /* a WRITE that had to wait for such a one */            \
+    X(WAIT_WINDOW, "wait_window")         /* the same, with a place in a window already */         \
+    X(FENCED, "fenced")                   /* a session that its successor closed */                \
+    X(FENCED_BODY, "fenced_body")         /* in the middle of a body */                            \
+    X(CROWDED, "crowded")                 /* answers forgotten because the table was full */       \
+    X(APPLIED, "applied")                 /* what questions brought */                             \
     X(NOT_APPLIED, "not_applied")                                                                  \
     X(NOT_KNOWN, "not_known")                                                                      \
     X(UNREGISTER, "unregister")                                                                    \
@@ -195,6 +197,7 @@ struct model_task {
     uint32_t attempt;
     struct model_node *from;
     struct model_node *to;
+    uint32_t from_life;
     uint32_t local_region;
     uint32_t remote_region;
     uint32_t local; /* offsets in the arenas */
@@ -218,9 +221,11 @@ struct model_task {
     uint32_t landed_count;
     uint32_t chunk_bytes; /* how this try was cut */
     uint32_t chunk_count;
-    struct model_task *under; /* the one it was placed over, while it is made */
-    bool mixed;               /* another WRITE goes over it: whose bytes stay is not certain */
-    uint64_t other_seed;      /* what that one carries, and where */
+    struct model_task *under;  /* the one it was placed over, while it is made */
+    struct model_task *covers; /* the one, ended as unknown, that lies below the whole of it */
+    uint32_t covers_serial;
+    bool mixed;          /* another WRITE goes over it: whose bytes stay is not certain */
+    uint64_t other_seed; /* what that one carries, and where */
     uint32_t other_local;
     uint32_t other_remote;
     uint32_t other_length;
@@ -319,6 +324,8 @@ void model_memory_retire(struct model_node *node, uint32_t region);
 /* A READ ends now: its bytes so far are right; all of them if it says so. */
 void model_memory_read_ended(struct model_task *task, bool completed);
 void model_memory_write_ended(struct model_task *task, bool completed);
+/* A WRITE over the whole of one that ended as unknown is done: only its own bytes are there. */
+void model_memory_covered(struct model_task *task);
 
 /* doubt.c */
 /* After a turn of the node: nothing passed a range in doubt, and no two sessions write one place.

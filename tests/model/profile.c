@@ -110,7 +110,7 @@ static void draw_doubtful(struct model *model)
     profile->length_max = profile->region_bytes;
     profile->tasks_max = 32;
     profile->submits = 30;
-    profile->question_ms = 1000;
+    profile->question_ms = PICK(model, 10, 1000);
     profile->answers_max = 65536;
     profile->net.buffer_bytes = 4096;
     profile->net.delay_max_ns = PICK(model, 20, 500) * FERRY_NS_PER_US;

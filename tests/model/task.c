@@ -150,23 +150,44 @@ static bool choose(struct model_task *task, struct model_node *to, enum ferry_op
     return false;
 }
 
+/* It ended as unknown, and this very engine can have its session fenced. */
+static bool may_be_covered(const struct model_task *task, const struct model_node *from)
+{
+    return task->state == MODEL_TASK_UNKNOWN && task->from == from &&
+           task->from_life == from->life && task->attempt_life == task->to->life;
+}
+
 /* A WRITE of which it may become unclear what is left of it. */
 static struct model_task *draw_under(struct model_node *from, const struct model_node *to)
 {
     struct model *model = from->model;
     struct model_task *doubted = model_doubts_task(from, to);
     uint32_t first = (uint32_t)model_below(model, MODEL_TASKS_MAX);
+    struct model_task *found = NULL;
 
     if (doubted != NULL)
         return doubted;
     for (uint32_t i = 0; i < MODEL_TASKS_MAX; i++) {
         struct model_task *task = &model->tasks[(first + i) % MODEL_TASKS_MAX];
 
-        if (task->state == MODEL_TASK_RUNNING && task->xfer.opcode == FERRY_WRITE &&
-            task->to == to && !task->bad)
+        if (task->xfer.opcode != FERRY_WRITE || task->to != to || task->bad || task->mixed)
+            continue;
+        if (may_be_covered(task, from))
             return task;
+        if (task->state == MODEL_TASK_RUNNING && found == NULL)
+            found = task;
     }
-    return NULL;
+    return found;
+}
+
+/* Over the whole of one that ended as unknown: what is below must not show once this is done. */
+static void cover(struct model_task *task, struct model_task *under)
+{
+    const struct model_region *local = &task->from->regions[task->local_region];
+
+    task->remote = under->remote;
+    task->length = under->length < local->length ? under->length : local->length;
+    task->local = local->offset + local->length - task->length;
 }
 
 /* Place a WRITE over another one; whose bytes stay is not certain then. */
@@ -183,10 +204,14 @@ static bool choose_over(struct model_task *task, struct model_node *to)
     task->local_region = 3 + (uint32_t)model_below(model, 2);
     task->remote_region = under->remote_region;
     place(task);
-    first = under->remote > task->length ? under->remote - task->length + 1 : 0;
-    if (first < to->regions[task->remote_region].offset)
-        first = to->regions[task->remote_region].offset;
-    task->remote = first + (uint32_t)model_below(model, under->remote + under->length - first);
+    if (under->state == MODEL_TASK_UNKNOWN) {
+        cover(task, under);
+    } else {
+        first = under->remote > task->length ? under->remote - task->length + 1 : 0;
+        if (first < to->regions[task->remote_region].offset)
+            first = to->regions[task->remote_region].offset;
+        task->remote = first + (uint32_t)model_below(model, under->remote + under->length - first);
+    }
     if (task->bad || task->from->regions[task->local_region].id == 0 ||
         task->from->regions[task->local_region].hidden || !local_free(task) ||
         task->remote + task->length >
@@ -200,6 +225,10 @@ static bool choose_over(struct model_task *task, struct model_node *to)
     task->other_length = under->length;
     task->mixed = true;
     task->under = under;
+    if (under->state == MODEL_TASK_UNKNOWN && task->length == under->length) {
+        task->covers = under;
+        task->covers_serial = under->serial;
+    }
     return true;
 }
 
@@ -290,7 +319,9 @@ static void mix(struct model_task *task)
     struct model_task *under = task->under;
     bool in_doubt = under == model_doubts_task(task->from, task->to);
 
-    task->model->events[in_doubt ? MODEL_OVERLAP_DOUBT : MODEL_OVERLAP]++;
+    task->model->events[task->covers != NULL ? MODEL_OVERLAP_UNKNOWN
+                        : in_doubt           ? MODEL_OVERLAP_DOUBT
+                                             : MODEL_OVERLAP]++;
     under->mixed = true;
     under->other_seed = task->seed;
     under->other_local = task->local;
@@ -299,22 +330,21 @@ static void mix(struct model_task *task)
     task->under = NULL;
 }
 
-static bool make(struct model_task *task, struct model_node *from, struct model_node *to,
-                 enum ferry_opcode opcode)
+static void begin(struct model_task *task, struct model_node *from)
 {
-    struct model *model = task->model;
-
     task->from = from;
+    task->from_life = from->life;
     task->mixed = false;
     task->under = NULL;
-    if (opcode == FERRY_WRITE && model->profile.overlap && !model->healing &&
-        model_chance(model, model->profile.doubtful ? 80 : 50) && choose_over(task, to))
-        opcode = FERRY_WRITE;
-    else if (!choose(task, to, opcode))
-        return false;
+    task->covers = NULL;
+}
+
+/* It is placed: nothing else is needed but what the engine lends it. */
+static bool equip(struct model_task *task)
+{
     if (!lease_local(task))
         return false;
-    task->view = model_view_get(from, to);
+    task->view = model_view_get(task->from, task->to);
     if (task->view == NULL) {
         ferry_lease_release(&task->lease);
         return false;
@@ -324,6 +354,17 @@ static bool make(struct model_task *task, struct model_node *from, struct model_
     if (task->under != NULL)
         mix(task);
     return true;
+}
+
+static bool make(struct model_task *task, struct model_node *from, struct model_node *to,
+                 enum ferry_opcode opcode)
+{
+    struct model *model = task->model;
+    bool over = opcode == FERRY_WRITE && model->profile.overlap && !model->healing &&
+                model_chance(model, model->profile.doubtful ? 80 : 50);
+
+    begin(task, from);
+    return ((over && choose_over(task, to)) || choose(task, to, opcode)) && equip(task);
 }
 
 /* A parked worker looks at its clock every 200 us; here it may not have been turned for long. */
@@ -482,6 +523,22 @@ static bool outdated(const struct ferry_xfer *xfer)
            (xfer->status == FERRY_ERR_PEER_GONE && xfer->unapplied);
 }
 
+/* What lies below was fenced before a byte of this was sent: it lands no more. */
+static void end_cover(struct model_task *task, enum ferry_status status)
+{
+    struct model_task *under = task->covers;
+
+    if (under->serial != task->covers_serial || under->state != MODEL_TASK_UNKNOWN)
+        return;
+    if (status == FERRY_OK) {
+        model_memory_covered(task);
+        under->state = MODEL_TASK_FREE;
+        task->model->events[MODEL_COVERED]++;
+    } else if (status != FERRY_ERR_OUTCOME_UNKNOWN && task->landed_count == 0) {
+        under->mixed = false; /* as if it had not been: another one may try */
+    }
+}
+
 static void on_ended(struct ferry_xfer *xfer)
 {
     struct model_task *task = (struct model_task *)(void *)xfer;
@@ -506,8 +563,12 @@ static void on_ended(struct ferry_xfer *xfer)
         task->state = MODEL_TASK_HELD;
         return;
     }
+    if (task->covers != NULL)
+        end_cover(task, xfer->status);
     finish(task, xfer->status);
-    if (!model->healing && !from->closing && model_chance(model, 15) &&
+    /* Who is told that nobody knows writes again, at once. */
+    if (!model->healing && !from->closing &&
+        model_chance(model, task->state == MODEL_TASK_UNKNOWN ? 60 : 15) &&
         model_task_submit(model, from))
         model->events[MODEL_SUBMIT_NESTED]++;
 }
@@ -616,6 +677,9 @@ void model_task_probe(struct model_node *from, struct model_node *to)
     if (task == NULL)
         return;
     model_view_refresh(from, to);
-    if (make(task, from, to, FERRY_READ))
+    begin(task, from);
+    /* Where a WRITE has ended as unknown, another one has its way all the same. */
+    if ((!model->profile.v1 && choose_over(task, to) && equip(task)) ||
+        make(task, from, to, FERRY_READ))
         submit(from, &task, 1);
 }

@@ -687,7 +687,6 @@ bool sim_cut_fd(struct sim_process *process, int fd)
 {
     struct sim_socket *socket = fd < 0 ? NULL : sim_socket_of(process, fd);
     struct conn *conn = socket == NULL ? NULL : socket->conn;
-
     if (conn == NULL || conn->closed[0] || conn->closed[1])
         return false;
     conn->net->fault_counts[SIM_FAULT_ONE_SIDED]++;

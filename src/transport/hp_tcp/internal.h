@@ -29,6 +29,7 @@
 #include "reactor/tls.h"
 #include "reactor/worker.h"
 #include "transport/hp_tcp/answers.h"
+#include "transport/hp_tcp/doubts.h"
 #include "transport/hp_tcp/hp_tcp.h"
 #include "transport/hp_tcp/options.h"
 #include "transport/hp_tcp/pieces.h"
@@ -120,7 +121,7 @@ struct hp_transport {
     _Atomic uint32_t closing;  /* set once */
     _Atomic uint32_t live;     /* lanes, sessions and listeners with I/O; futex word of close() */
     _Atomic uint32_t revoking; /* revocations in the list below */
-    _Atomic uint32_t doubt_count; /* ranges in the list of doubts */
+    _Atomic uint32_t doubt_count; /* ranges in the list of doubts, the parked ones excepted */
     _Atomic uint32_t scan_word;   /* futex: grows when a worker has finished a scan */
     struct ferry_pool flows;
     struct ferry_pool returns; /* hp_return, of all peers */
@@ -131,7 +132,8 @@ struct hp_transport {
     struct ferry_list revocations; /* hp_revocation.link */
     /* any thread, under a mutex of its own; no other is taken inside */
     pthread_mutex_t doubt_mutex;
-    struct ferry_list doubts; /* hp_question.link: ranges whose WRITE has an uncertain outcome */
+    struct ferry_list doubts;        /* hp_doubts.link (doubts.h) */
+    struct ferry_list doubts_parked; /* of processes that no segment is open to, oldest first */
 };
 
 /* One worker's share. Fields below `worker` belong to the holder of its baton. */
@@ -576,6 +578,7 @@ struct hp_lane {
     uint32_t barren;         /* connections in a row that answered nothing */
     bool peer_closing;       /* GOODBYE was seen: send nothing more */
     bool renewing;           /* the same, since the cipher has been used for long */
+    bool fencing;            /* the same, so that the next greeting has a session fenced */
     bool reuse_after_close;  /* ops that are safe to repeat go on on the next connection */
     bool keep_queue;         /* so does the queue */
     bool ask_again;          /* so does a question that was not answered */

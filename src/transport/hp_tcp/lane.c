@@ -188,8 +188,10 @@ static void settle_op(struct hp_lane *lane, struct hp_op *op, bool touched)
     lane->inflight_bytes -= op->length;
     if (op->orphan)
         return;
-    if (op->is_write && touched && !lane->rest_unapplied)
+    if (op->is_write && touched && !lane->rest_unapplied) {
         status = FERRY_ERR_OUTCOME_UNKNOWN;
+        ferry_hp_question_unknown(lane, op);
+    }
     ferry_hp_flow_fail(op->flow, status, lane->close_native, where);
     ferry_hp_flow_drop(op->flow);
 }
@@ -322,6 +324,7 @@ static void lane_closed(struct hp_lane *lane)
     /* A probe that ended without a word about the rail, for want of a descriptor or of manners. */
     if (lane->probing && atomic_load(&lane->rail->state) == FERRY_RAIL_PROBING)
         ferry_hp_rail_event(lane, FERRY_RAIL_FAILED, lane->close_where);
+    ferry_hp_question_unname(lane);
     settle_ops(lane);
     if (!lane->keep_queue) {
         fail_queues(lane, lane->close_status, lane->close_native, lane->close_where);
@@ -334,6 +337,7 @@ static void lane_closed(struct hp_lane *lane)
     lane->orphan_pending = false;
     lane->peer_closing = false;
     lane->renewing = false;
+    lane->fencing = false;
     lane->refused_first = false;
     lane->rest_unapplied = false;
     lane->reuse_after_close = false;
@@ -437,6 +441,12 @@ static void fill(struct hp_lane *lane)
     }
 }
 
+/* Something is under way; what waits for a range in doubt is not, and has no progress to make. */
+static bool busy(const struct hp_lane *lane)
+{
+    return lane->head != lane->sent || lane->tx_offset > 0 || ferry_op_inflight(&lane->tx);
+}
+
 void ferry_hp_lane_pump(struct hp_lane *lane)
 {
     if (lane->state == HP_LANE_CLOSING && !ferry_op_inflight(&lane->rx) &&
@@ -457,6 +467,12 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
         fill(lane);
         ferry_hp_lane_send(lane);
     }
+    if (lane->state == HP_LANE_READY && lane->fencing && !busy(lane)) {
+        lane->keep_queue = true;
+        lane->reuse_after_close = true;
+        ferry_hp_lane_close(lane, FERRY_ERR_PATH_DOWN, 0,
+                            "hp_tcp: a session that ended has to be fenced");
+    }
     if (lane->state == HP_LANE_READY && (lane->peer_closing || lane->renewing) &&
         lane->head == lane->tail) {
         lane->keep_queue = true;
@@ -474,12 +490,6 @@ void ferry_hp_lane_pump(struct hp_lane *lane)
 }
 
 /* ---- time ---- */
-
-/* Something is under way; what waits for a range in doubt is not, and has no progress to make. */
-static bool busy(const struct hp_lane *lane)
-{
-    return lane->head != lane->sent || lane->tx_offset > 0 || ferry_op_inflight(&lane->tx);
-}
 
 /* When to look whether the path of a connection is dead that makes no progress; rails only. */
 static uint64_t path_due_ns(const struct hp_lane *lane)

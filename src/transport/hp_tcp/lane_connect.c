@@ -188,11 +188,14 @@ void ferry_hp_lane_greet(struct hp_lane *lane)
         .hello = {.lane_index = lane->index,
                   .lane_count = lane->peer->lane_count,
                   .features = HP_FEATURES,
-                  .predecessor_session_id = lane->question.session_id,
                   .low_water_request_id = low_water(lane),
                   .max_transfer_bytes = transport->settings.max_transfer_bytes},
     };
 
+    if (!ferry_hp_question_name(lane, &frame.hello.predecessor_session_id)) {
+        ferry_hp_lane_close(lane, FERRY_ERR_NO_MEMORY, 0, "hp_tcp: no memory for a connection");
+        return;
+    }
     if (transport->settings.checksum)
         frame.hello.features |= FERRY_FEATURE_SUMS_DUE;
     if (ferry_access_auth(transport->base.env->access) != NULL)

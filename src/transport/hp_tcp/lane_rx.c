@@ -197,7 +197,7 @@ static bool read_reply_frame(struct hp_lane *lane, const struct ferry_frame *fra
 void ferry_hp_lane_greeted(struct hp_lane *lane)
 {
     /* The peer answers a greeting when the session it names can touch memory no more. */
-    lane->question.fenced = true;
+    ferry_hp_question_fenced(lane);
     if (lane->question.ops > 0 && (lane->session_features & FERRY_FEATURE_RESOLVE) != 0) {
         ferry_hp_lane_advance(lane, HP_LANE_ASKING);
         return;
@@ -205,7 +205,6 @@ void ferry_hp_lane_greeted(struct hp_lane *lane)
     ferry_hp_question_drop(lane, 0,
                            "hp_tcp: the answer to a WRITE was lost, and the peer takes no "
                            "questions");
-    lane->question.session_id = 0;
     ferry_hp_lane_established(lane);
 }
 

@@ -192,7 +192,7 @@ static void stop_if_asked(struct hp_lane *lane, struct hp_flow *flow)
 /* Room for one more request? The first always fits; v1 sends nothing behind a WRITE. */
 static bool has_room(const struct hp_lane *lane)
 {
-    if (lane->peer_closing || lane->renewing)
+    if (lane->peer_closing || lane->renewing || lane->fencing)
         return false;
     if (lane->head == lane->tail)
         return true;
@@ -204,16 +204,20 @@ static bool has_room(const struct hp_lane *lane)
 /* ---- ranges in doubt ---- */
 
 /*
- * Until it is certain what became of a WRITE whose answer was lost, later ones to the same place
- * wait. One relaxed load as long as nothing is in doubt.
+ * As long as bytes of an earlier WRITE whose answer was lost may land, later ones to the same place
+ * wait; where nobody else sees to that, this lane connects anew. One relaxed load as long as
+ * nothing is in doubt.
  */
-static bool must_wait(const struct hp_lane *lane, const struct hp_flow *flow, uint64_t offset,
+static bool must_wait(struct hp_lane *lane, const struct hp_flow *flow, uint64_t offset,
                       uint64_t length)
 {
     struct ferry_scatter span = ferry_hp_flow_span(flow, offset, length);
     struct hp_doubted wanted = {.addr = span.addr, .length = span.length, .flow = flow};
+    enum hp_wait wait = ferry_hp_doubts_wait(lane->peer->transport, lane->peer->incarnation,
+                                             &wanted);
 
-    return ferry_hp_doubts_overlap(lane->peer->transport, lane->peer, &wanted);
+    lane->fencing |= wait == HP_WAIT_FENCE;
+    return wait != HP_WAIT_NOT;
 }
 
 static bool doubts(const struct hp_lane *lane)
@@ -244,7 +248,7 @@ void ferry_hp_lane_unhold(struct hp_lane *lane)
 }
 
 /* The same for a WRITE that waits in the window, after a connection that ended before it left. */
-static bool op_waits(const struct hp_lane *lane, const struct hp_op *op, bool begun)
+static bool op_waits(struct hp_lane *lane, const struct hp_op *op, bool begun)
 {
     /* A READ may have outlived its flow. */
     return op->is_write && !begun && must_wait(lane, op->flow, op->offset, op->length);

@@ -29,17 +29,18 @@ enum ferry_status ferry_hp_question_init(struct hp_lane *lane, uint32_t window_o
 {
     struct hp_question *question = &lane->question;
 
-    ferry_list_init(&question->link);
     question->timer.fire = on_timer;
+    question->room = window_ops;
     question->frame = malloc(FERRY_FRAME_LIST_OFFSET + (size_t)window_ops * FERRY_RESOLVE_SIZE);
-    question->ranges = calloc(window_ops, sizeof(question->ranges[0]));
-    return question->frame != NULL && question->ranges != NULL ? FERRY_OK : FERRY_ERR_NO_MEMORY;
+    question->doubts = ferry_hp_doubts_create(window_ops);
+    return question->frame != NULL && question->doubts != NULL ? FERRY_OK : FERRY_ERR_NO_MEMORY;
 }
 
 void ferry_hp_question_fini(struct hp_question *question)
 {
+    FERRY_DASSERT(question->doubts == NULL || question->doubts->range_count == 0);
     free(question->frame);
-    free(question->ranges);
+    free(question->doubts);
 }
 
 /* ---- ranges in doubt ---- */
@@ -56,58 +57,72 @@ static struct hp_doubted range_of(const struct hp_op *op)
     };
 }
 
-/* Publish the ops of the window that are in doubt, or, before they are settled, may be. */
-static void publish(struct hp_lane *lane, bool settled)
+/* One that is in doubt still, or has ended without an answer. */
+static bool is_open(const void *context, const struct hp_doubted *range)
+{
+    const struct hp_lane *lane = context;
+
+    for (uint32_t i = lane->head; i != lane->tail && range->flow != NULL; i++) {
+        const struct hp_op *op = &lane->ops[i & lane->op_mask];
+
+        if (op->doubt != HP_DOUBT_NONE && op->request_id == range->request_id)
+            return true;
+    }
+    return range->flow == NULL;
+}
+
+/* Nothing is asked any more. What nobody knows of is kept until its session is fenced. */
+static void end_question(struct hp_lane *lane)
 {
     struct hp_transport *transport = lane->peer->transport;
     struct hp_question *question = &lane->question;
-    uint32_t before = question->range_count;
-    bool sending = ferry_op_inflight(&lane->tx);
-    uint32_t count = 0;
 
-    pthread_mutex_lock(&transport->doubt_mutex);
-    for (uint32_t i = lane->head; i != lane->tail; i++) {
-        const struct hp_op *op = ferry_hp_lane_op(lane, i);
-        bool touched = sending || (int32_t)(i - lane->sent) < 0 ||
-                       (i == lane->sent && lane->tx_offset > 0);
-
-        if (op->is_write && (settled ? op->doubt != HP_DOUBT_NONE : touched))
-            question->ranges[count++] = range_of(op);
+    ferry_reactor_disarm(ferry_hp_reactor(lane->worker), &question->timer);
+    if (question->doubts == NULL || question->doubts->range_count == 0)
+        return;
+    if (question->fenced) {
+        ferry_hp_doubts_clear(transport, question->doubts);
+        return;
     }
-    question->range_count = count;
-    if (before == 0 && count > 0)
-        ferry_list_push_back(&transport->doubts, &question->link);
-    if (before > 0 && count == 0)
-        ferry_list_remove(&question->link);
-    pthread_mutex_unlock(&transport->doubt_mutex);
-    /* Pairs with the relaxed look before a WRITE is posted: one that races was not "later". */
-    atomic_fetch_add(&transport->doubt_count, count - before);
-    /* What waited for a range that is certain now may go on. */
-    if (count < before)
-        ferry_hp_scan_all(transport);
+    ferry_hp_doubts_leave(transport, question->doubts, question->named == question->doubts);
+    question->doubts = ferry_hp_doubts_create(question->room); /* or later, if there is no memory */
 }
 
-bool ferry_hp_doubts_overlap(struct hp_transport *transport, const struct hp_peer *peer,
-                             const struct hp_doubted *wanted)
+bool ferry_hp_question_name(struct hp_lane *lane, uint64_t *session_id_out)
 {
-    bool found = false;
+    struct hp_question *question = &lane->question;
 
-    pthread_mutex_lock(&transport->doubt_mutex);
-    for (struct ferry_list *l = transport->doubts.next; l != &transport->doubts && !found;
-         l = l->next) {
-        const struct hp_lane *lane = FERRY_CONTAINER_OF(l, const struct hp_lane, question.link);
+    if (question->doubts == NULL)
+        question->doubts = ferry_hp_doubts_create(question->room);
+    if (question->doubts == NULL)
+        return false;
+    question->named = question->ops > 0
+                          ? question->doubts
+                          : ferry_hp_doubts_take(lane->peer->transport, lane->peer->incarnation);
+    *session_id_out = question->named != NULL ? question->named->session_id : 0;
+    return true;
+}
 
-        if (memcmp(lane->peer->incarnation, peer->incarnation, FERRY_INCARNATION_SIZE) != 0)
-            continue;
-        for (uint32_t i = 0; i < lane->question.range_count && !found; i++) {
-            const struct hp_doubted *range = &lane->question.ranges[i];
+void ferry_hp_question_fenced(struct hp_lane *lane)
+{
+    struct hp_question *question = &lane->question;
+    struct hp_doubts *named = ferry_take_ptr(&question->named);
 
-            found = range->flow != wanted->flow &&
-                    ferry_range_overlaps(range->addr, range->length, wanted->addr, wanted->length);
-        }
-    }
-    pthread_mutex_unlock(&transport->doubt_mutex);
-    return found;
+    if (named == NULL)
+        return;
+    lane->barren = 0; /* the peer did what was asked */
+    if (named == question->doubts)
+        question->fenced = true;
+    else
+        ferry_hp_doubts_clear(lane->peer->transport, named);
+}
+
+void ferry_hp_question_unname(struct hp_lane *lane)
+{
+    struct hp_doubts *named = ferry_take_ptr(&lane->question.named);
+
+    if (named != NULL && named != lane->question.doubts)
+        ferry_hp_doubts_give_back(lane->peer->transport, named);
 }
 
 /* ---- from a closed connection to a question ---- */
@@ -120,8 +135,31 @@ static bool askable(const struct hp_lane *lane)
 
 void ferry_hp_question_note(struct hp_lane *lane)
 {
-    if (lane->state == HP_LANE_READY && askable(lane))
-        publish(lane, false);
+    struct hp_question *question = &lane->question;
+    struct hp_doubts *doubts = question->doubts;
+    bool sending = ferry_op_inflight(&lane->tx);
+
+    if (lane->state != HP_LANE_READY || !askable(lane))
+        return;
+    FERRY_ASSERT(doubts != NULL && doubts->range_count == 0);
+    question->fenced = false;
+    doubts->session_id = lane->session_id;
+    memcpy(doubts->incarnation, lane->peer->incarnation, FERRY_INCARNATION_SIZE);
+    for (uint32_t i = lane->head; i != lane->tail; i++) {
+        const struct hp_op *op = ferry_hp_lane_op(lane, i);
+        bool touched = sending || (int32_t)(i - lane->sent) < 0 ||
+                       (i == lane->sent && lane->tx_offset > 0);
+
+        if (op->is_write && touched)
+            doubts->ranges[doubts->range_count++] = range_of(op);
+    }
+    ferry_hp_doubts_publish(lane->peer->transport, doubts);
+}
+
+void ferry_hp_question_unknown(struct hp_lane *lane, const struct hp_op *op)
+{
+    if (askable(lane))
+        ferry_hp_doubts_ended(lane->peer->transport, lane->question.doubts, op->request_id);
 }
 
 bool ferry_hp_question_take(struct hp_lane *lane, struct hp_op *op)
@@ -129,12 +167,8 @@ bool ferry_hp_question_take(struct hp_lane *lane, struct hp_op *op)
     struct hp_transport *transport = lane->peer->transport;
     struct hp_question *question = &lane->question;
 
-    if (!askable(lane))
-        return false;
-    /* Whether or not this op can be asked about: nothing of that session may land any more. */
-    question->session_id = lane->session_id;
-    question->fenced = false;
-    if (op->never_ask || atomic_load(&transport->closing) || atomic_load(&lane->peer->retiring))
+    if (!askable(lane) || op->never_ask || atomic_load(&transport->closing) ||
+        atomic_load(&lane->peer->retiring))
         return false;
     op->doubt = lane->reuse_after_close ? HP_DOUBT_AGAIN : HP_DOUBT_END;
     op->doubt_status = lane->close_status;
@@ -151,9 +185,10 @@ void ferry_hp_question_open(struct hp_lane *lane)
     uint64_t limit_ns = lane->peer->transport->settings.resolve_timeout_ns;
 
     question->asked = false;
-    if (question->ops == 0 && question->range_count == 0)
-        return;
-    publish(lane, true);
+    if (question->doubts != NULL)
+        ferry_hp_doubts_filter(lane->peer->transport, question->doubts, is_open, lane);
+    if (question->ops == 0)
+        end_question(lane);
     if (question->ops == 0 || ferry_timer_armed(&question->timer))
         return;
     ferry_debug("hp_tcp", "WRITEs in doubt: peer=%s lane=%u count=%u", lane->peer->name,
@@ -188,7 +223,6 @@ void ferry_hp_question_ask(struct hp_lane *lane)
     }
     if (count == 0) {
         /* They have ended meanwhile: there is nothing to ask, and the rest may go. */
-        question->session_id = 0;
         ferry_hp_lane_established(lane);
         ferry_hp_lane_mark_dirty(lane);
         return;
@@ -266,6 +300,9 @@ static bool settle(struct hp_lane *lane, const struct ferry_frame *frame, const 
     uint32_t ends[3] = {0};
     uint32_t kept = lane->head;
 
+    /* Before a flow goes: its memory may be another one's at once. */
+    question->ops = 0;
+    end_question(lane);
     for (uint32_t i = lane->head; i != lane->tail; i++) {
         struct hp_op op = *ferry_hp_lane_op(lane, i);
         enum ferry_resolve_verdict verdict;
@@ -288,11 +325,6 @@ static bool settle(struct hp_lane *lane, const struct ferry_frame *frame, const 
     }
     lane->tail = kept;
     lane->sent = lane->head;
-    question->ops = 0;
-    if (question->fenced)
-        question->session_id = 0;
-    ferry_reactor_disarm(ferry_hp_reactor(lane->worker), &question->timer);
-    publish(lane, true);
     ferry_info("hp_tcp",
                "the peer was asked about WRITEs whose answer was lost: peer=%s lane=%u applied=%u "
                "not_applied=%u unknown=%u",
@@ -326,12 +358,17 @@ void ferry_hp_question_drop(struct hp_lane *lane, int32_t native, const char *wh
 
 void ferry_hp_question_forget(struct hp_lane *lane, struct hp_op *op, const char *where)
 {
+    struct hp_transport *transport = lane->peer->transport;
+    struct hp_question *question = &lane->question;
+
+    if (!question->fenced)
+        ferry_hp_doubts_ended(transport, question->doubts, op->request_id);
     ferry_hp_flow_fail(op->flow, FERRY_ERR_OUTCOME_UNKNOWN, 0, where);
     op->doubt = HP_DOUBT_NONE;
     count_verdict(lane, FERRY_RESOLVE_UNKNOWN);
-    if (--lane->question.ops == 0)
-        ferry_reactor_disarm(ferry_hp_reactor(lane->worker), &lane->question.timer);
-    publish(lane, true);
+    ferry_hp_doubts_filter(transport, question->doubts, is_open, lane);
+    if (--question->ops == 0)
+        end_question(lane);
 }
 
 static void on_timer(struct ferry_timer *timer)

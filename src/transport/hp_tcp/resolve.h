@@ -13,10 +13,10 @@
  *                  refused, restarted, three tries, resolve_timeout_ms: outcome unknown
  *
  * Nothing else is sent on the new session before the answer. Meanwhile the ranges in doubt are
- * published for all lanes to the same process: a WRITE that overlaps one of them waits.
+ * published for all lanes to the same process: a WRITE that overlaps one of them waits. Unknown is
+ * no end of that: see doubts.h.
  *
- * Threads: a question belongs to the holder of its lane's baton; the published ranges are under the
- * transport's doubt_mutex and may be read by any worker.
+ * Threads: a question belongs to the holder of its lane's baton.
  */
 #ifndef FERRY_HP_TCP_RESOLVE_H
 #define FERRY_HP_TCP_RESOLVE_H
@@ -27,7 +27,7 @@
 
 #include <ferry/status.h>
 
-#include "base/list.h"
+#include "base/compiler.h"
 #include "reactor/reactor.h"
 #include "wire/frame.h"
 
@@ -45,27 +45,17 @@ enum hp_doubt {
     HP_DOUBT_END,      /* it ends with what its connection ended of */
 };
 
-/* A published range: later WRITEs of other flows that overlap it wait. */
-struct hp_doubted {
-    uint64_t addr;
-    uint64_t length;
-    uint64_t request_id;
-    const struct hp_flow *flow; /* for comparison only */
-};
-
 struct hp_question {
     /* holder of the worker's baton only */
-    uint64_t session_id; /* the predecessor to name; 0: none. Kept until it is fenced */
-    bool fenced;         /* the peer greeted after it was named */
-    bool asked;          /* RESOLVE has left, or is leaving, on the present connection */
-    uint32_t ops;        /* entries of the window in doubt */
-    uint32_t tries;      /* connections begun for this question */
+    bool fenced;    /* the peer greeted after the session in doubt was named */
+    bool asked;     /* RESOLVE has left, or is leaving, on the present connection */
+    uint32_t ops;   /* entries of the window in doubt */
+    uint32_t tries; /* connections begun for this question */
     struct ferry_timer timer;
     uint8_t *frame; /* room for a RESOLVE about a whole window */
-    /* any thread, under the transport's doubt_mutex */
-    struct ferry_list link; /* in transport->doubts while range_count > 0 */
-    uint32_t range_count;
-    struct hp_doubted *ranges; /* room for a whole window */
+    uint32_t room;
+    struct hp_doubts *doubts; /* of the session in doubt, or spare; NULL: none yet */
+    struct hp_doubts *named;  /* whose session the present greeting names: its own or one left */
 };
 
 /* Room for @window_ops entries. ERR_NO_MEMORY. */
@@ -93,8 +83,16 @@ void ferry_hp_question_drop(struct hp_lane *lane, int32_t native, const char *wh
 /* The entry, which is in doubt, is to leave the window by itself, as unknown. */
 void ferry_hp_question_forget(struct hp_lane *lane, struct hp_op *op, const char *where);
 
-/* Does a range in doubt, of another flow to the same process, overlap this one? Takes a mutex. */
-bool ferry_hp_doubts_overlap(struct hp_transport *transport, const struct hp_peer *peer,
-                             const struct hp_doubted *wanted);
+/*
+ * Before a greeting: the session that it is to name, 0 for none, and room for what may be in doubt
+ * later. False: there is no memory.
+ */
+FERRY_CHECKED bool ferry_hp_question_name(struct hp_lane *lane, uint64_t *session_id_out);
+/* The peer has greeted: what was named is fenced. */
+void ferry_hp_question_fenced(struct hp_lane *lane);
+/* The connection is gone; what it named and the peer did not answer is somebody else's to name. */
+void ferry_hp_question_unname(struct hp_lane *lane);
+/* The op, of the connection that is being settled, ends as unknown without a question. */
+void ferry_hp_question_unknown(struct hp_lane *lane, const struct hp_op *op);
 
 #endif

@@ -150,6 +150,7 @@ static enum ferry_status peer_create(struct hp_transport *transport, const char 
         return ferry_fail(FERRY_ERR_NO_MEMORY, "hp_tcp: out of memory for the lanes of a peer");
     }
     atomic_store(&peer->lanes_alive, peer->lane_count);
+    ferry_hp_doubts_unpark(transport, peer->incarnation);
     ferry_hp_isolation_init(peer);
     if (transport->settings.checksum && !peer->speaks_ferry)
         ferry_warn("hp_tcp",
@@ -204,6 +205,18 @@ static enum ferry_status peer_acquire(struct hp_transport *transport, const char
     return status;
 }
 
+/* Under the mutex: another peer is a view of the same process. */
+static bool is_known(const struct hp_transport *transport, const uint8_t *incarnation)
+{
+    for (const struct ferry_list *l = transport->peers.next; l != &transport->peers; l = l->next) {
+        const struct hp_peer *peer = FERRY_CONTAINER_OF(l, const struct hp_peer, link);
+
+        if (memcmp(peer->incarnation, incarnation, FERRY_INCARNATION_SIZE) == 0)
+            return true;
+    }
+    return false;
+}
+
 void ferry_hp_lane_retired(struct hp_lane *lane)
 {
     struct hp_peer *peer = lane->peer;
@@ -213,6 +226,8 @@ void ferry_hp_lane_retired(struct hp_lane *lane)
         return;
     pthread_mutex_lock(&transport->mutex);
     ferry_list_remove(&peer->link);
+    if (!is_known(transport, peer->incarnation))
+        ferry_hp_doubts_park(transport, peer->incarnation);
     pthread_mutex_unlock(&transport->mutex);
     peer_free(peer);
     ferry_hp_live_drop(transport);

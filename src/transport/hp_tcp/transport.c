@@ -294,6 +294,7 @@ static void destroy(struct hp_transport *transport)
         ferry_registry_reader_fini(&worker->reader);
         free(worker->sink);
     }
+    ferry_hp_doubts_fini(transport);
     ferry_hp_answers_fini(&transport->answers);
     ferry_pool_fini(&transport->returns);
     ferry_pool_fini(&transport->flows);
@@ -362,6 +363,7 @@ static enum ferry_status create(const struct ferry_transport_env *env,
     ferry_list_init(&transport->revocations);
     pthread_mutex_init(&transport->doubt_mutex, NULL);
     ferry_list_init(&transport->doubts);
+    ferry_list_init(&transport->doubts_parked);
     atomic_store(&transport->next_request_id, 1);
     status = ferry_config_copy(env->config, &transport->config);
     if (status == FERRY_OK)
