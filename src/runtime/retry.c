@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/policy.h"
 #include "runtime/runtime.h"
 
 #define RETRY_NS FERRY_NS_PER_MS
@@ -116,12 +117,14 @@ static bool rebase(struct ferry_keeper *keeper, struct ferry_task *task, struct 
     struct ferry_engine *engine = engine_of(keeper);
     uint32_t index = task->transport_index;
 
-    if (view->targets[index] == NULL && task->pinned < 0) {
-        index = 0;
-        while (index < engine->transport_count && view->targets[index] == NULL)
-            index++;
-    }
-    if (index == engine->transport_count || view->targets[index] == NULL) {
+    if (view->targets[index] == NULL && task->pinned < 0)
+        index = ferry_policy_choose_in(view, &(struct ferry_policy_request){
+                                                 .length = task->xfer.length,
+                                                 .remote_addr = task->xfer.remote_addr,
+                                                 .pieces = task->xfer.pieces,
+                                                 .piece_count = task->xfer.piece_count,
+                                             });
+    if (index == FERRY_POLICY_NONE || view->targets[index] == NULL) {
         ferry_view_release(view);
         end_held(keeper, task, FERRY_ERR_STALE_KEY,
                  "runtime: the peer's new description offers no transport for it");

@@ -39,6 +39,8 @@ struct ferry_view {
     uint64_t text_hash;
     uint64_t text_len;
     struct ferry_target *targets[FERRY_TRANSPORTS_MAX]; /* by transport index; NULL: not offered */
+    uint32_t target_count;
+    uint32_t first_target; /* its index, if there is one */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "runtime/policy.h"
 #include "runtime/runtime.h"
 
 struct ferry_reader_slot *ferry_reader_lock(struct ferry_engine *engine, uint32_t hint)
@@ -125,6 +126,7 @@ static enum ferry_status choose_transport(struct submission *submission,
 {
     struct ferry_engine *engine = submission->engine;
     struct ferry_target *const *targets = submission->view->targets;
+    const struct ferry_vector *list = task->vector;
     uint32_t chosen = 0;
 
     task->pinned = -1;
@@ -141,9 +143,14 @@ static enum ferry_status choose_transport(struct submission *submission,
                               "request %u: the segment is not reachable over %s", index,
                               request->transport);
     } else {
-        while (chosen < engine->transport_count && targets[chosen] == NULL)
-            chosen++;
-        if (chosen == engine->transport_count)
+        chosen = ferry_policy_choose_in(submission->view,
+                                        &(struct ferry_policy_request){
+                                            .length = request->length,
+                                            .remote_addr = request->remote_offset,
+                                            .pieces = list != NULL ? list->pieces : NULL,
+                                            .piece_count = list != NULL ? list->piece_count : 0,
+                                        });
+        if (chosen == FERRY_POLICY_NONE)
             return ferry_fail(FERRY_ERR_UNSUPPORTED,
                               "request %u: no transport of this engine reaches the segment", index);
     }

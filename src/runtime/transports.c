@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which transports an engine uses: what the configuration enables and this host can run, in the
- * registry's order, which is the order of preference. One that cannot work here is left out with
- * one log line and its reason kept for reports; a wrong setting or address is an error. Runs on the
- * thread that opens and closes the engine.
+ * registry's order, which policy.c follows where nothing else decides. One that cannot work here is
+ * left out with one log line and its reason kept for reports; a wrong setting or address is an
+ * error. Runs on the thread that opens and closes the engine.
  */
 #include <stdio.h>
 #include <string.h>

@@ -79,6 +79,17 @@ struct ferry_view *ferry_view_acquire(_Atomic(struct ferry_view *) *slot)
     }
 }
 
+/* What every submit would have to count: the view is immutable from here on. */
+static void count_targets(struct ferry_view *view)
+{
+    for (uint32_t i = view->engine->transport_count; i > 0; i--) {
+        if (view->targets[i - 1] == NULL)
+            continue;
+        view->target_count++;
+        view->first_target = i - 1;
+    }
+}
+
 /* One target per transport that serves files. */
 static enum ferry_status open_files(struct ferry_engine *engine, struct ferry_view *view,
                                     const struct ferry_file_layout *layout)
@@ -144,6 +155,8 @@ static enum ferry_status new_view(struct ferry_engine *engine, struct ferry_segm
     view->text_hash = 0;
     view->text_len = 0;
     memset(view->targets, 0, sizeof(view->targets));
+    view->target_count = 0;
+    view->first_target = 0;
     if (segment != NULL)
         atomic_fetch_add(&segment->refs, 1);
     *view_out = view;
@@ -166,6 +179,7 @@ enum ferry_status ferry_view_create_files(struct ferry_engine *engine,
         ferry_view_retire(view);
         return status;
     }
+    count_targets(view);
     *view_out = view;
     return FERRY_OK;
 }
@@ -187,6 +201,7 @@ enum ferry_status ferry_view_create(struct ferry_engine *engine, struct ferry_se
         ferry_view_retire(view);
         return status;
     }
+    count_targets(view);
     *view_out = view;
     return FERRY_OK;
 }

@@ -19,6 +19,7 @@ import harness
 
 ON = ("--set", "transports.shm.enable=true")
 FORCED = {"FERRY_FORCE_TRANSPORT": "shm"}
+BESIDE = {"FERRY_TRANSPORTS_SHM_ENABLE": "true"}
 # One chunk a request: nearly always a copy is under way.
 WHOLE = {"FERRY_FORCE_TRANSPORT": "shm", "FERRY_TRANSPORTS_SHM_CHUNK_BYTES": "64MiB",
          "FERRY_TRANSPORTS_SHM_SPLIT_BYTES": "1GiB"}
@@ -227,6 +228,23 @@ def test_where_the_kernel_forbids_it_the_transport_passes_on(start):
     answer = client.ask("once", 20)
     assert answer.startswith("failed ERR_UNSUPPORTED") and "unavailable for this buffer" in answer, answer
     assert "process_vm_readv" in answer, answer
+
+
+def test_with_hp_tcp_beside_it_shm_is_chosen_once_the_peers_have_met(start):
+    target = lender(start, "alloc", env=BESIDE)
+    client = survivor(start, target.name, env=BESIDE)
+    assert client.ask("stream", 20) == "streaming"
+    harness.wait_until(lambda: any(peer["copies"] for peer in transport(target.name)["served"]), 10,
+                       "the requests go over shm")
+
+
+@pytest.mark.skipif(READV is None, reason="the number of process_vm_readv is not known on this machine")
+def test_where_the_kernel_forbids_it_hp_tcp_takes_the_request(start):
+    target = lender(start, "lend", env=BESIDE)
+    client = survivor(start, target.name, env=BESIDE, prefix=(sys.executable, "-c", WITHOUT_VM % (READV, READV + 1)))
+    harness.wait_until(lambda: transport(target.name)["served"], 10, "the peers have met")
+    for _ in range(3):
+        assert client.ask("once", 20) == "ok"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to be another user one has to be root")
