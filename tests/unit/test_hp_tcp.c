@@ -20,6 +20,7 @@
 #include "pattern.h"
 #include "test.h"
 #include "transport/hp_tcp/hp_tcp.h"
+#include "transport/hp_tcp/internal.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -337,6 +338,48 @@ static void test_many_small_reads_at_once_arrive_in_place(void **state)
     each_variant(1u << 20, many);
 }
 
+/* How many of a group of requests took the lane that small ones have beside a large one. */
+static uint64_t on_small_lane(struct rig *rig, size_t length)
+{
+    enum { COUNT = 16 };
+    static struct move moves[1 + COUNT];
+    struct ferry_xfer *xfers[1 + COUNT];
+    struct hp_peer *peer = ((struct hp_target *)(void *)rig->view)->peer;
+    _Atomic uint64_t *ops = &peer->lanes[peer->lane_count - 1].stats.ops;
+    uint64_t before = atomic_load(ops);
+
+    /* In one submission, so that each lane is chosen while the large one has not ended. */
+    for (size_t i = 0; i <= COUNT; i++) {
+        move_init(&moves[i], rig, FERRY_READ, 0, i == 0 ? rig->size : length);
+        xfers[i] = &moves[i].xfer;
+    }
+    assert_int_equal(ferry_transport_submit(rig->initiator.transport, xfers, 1 + COUNT), FERRY_OK);
+    for (size_t i = 0; i <= COUNT; i++) {
+        wait_end(&moves[i]);
+        assert_int_equal(moves[i].xfer.status, FERRY_OK);
+    }
+    return atomic_load(ops) - before;
+}
+
+static void small_bound(struct rig *rig)
+{
+    uint64_t bound =
+        ((struct hp_transport *)(void *)rig->initiator.transport)->settings.small_request_bytes;
+
+    on_small_lane(rig, 1); /* until a small one has come, large ones take that lane too */
+    assert_int_equal(on_small_lane(rig, bound), 16);
+    assert_int_equal(on_small_lane(rig, bound + 1), 0);
+    assert_int_equal(on_small_lane(rig, bound), 16);
+}
+
+/* A request of exactly small_request_bytes is a small one, and one byte more makes it a large one.
+ */
+static void test_the_bound_of_small_requests_is_exact(void **state)
+{
+    (void)state;
+    each_variant(4u << 20, small_bound);
+}
+
 static void stale(struct rig *rig)
 {
     struct ferry_registry_range range = {(uintptr_t)rig->remote, rig->size};
@@ -511,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_size_moves_both_ways),
         cmocka_unit_test(test_many_small_reads_at_once_arrive_in_place),
+        cmocka_unit_test(test_the_bound_of_small_requests_is_exact),
         cmocka_unit_test(test_ids_permissions_and_ranges_are_enforced),
         cmocka_unit_test(test_cancelled_reads_end_once_and_spare_the_others),
         cmocka_unit_test(test_quiesce_ends_everything_once),
