@@ -254,7 +254,10 @@ class RelayedPeer:
                 self._answer("POST", self.rfile.read(int(self.headers.get("Content-Length", "0"))))
 
             def _answer(self, method, body):
-                status, reply = outer._fetch(method, self.path, body, dict(self.headers))
+                try:
+                    status, reply = outer._fetch(method, self.path, body, dict(self.headers))
+                except OSError as error:
+                    status, reply = 502, json.dumps({"error": str(error)}).encode()
                 if self.path == "/v1/segment" and status == 200:
                     reply = outer.rewrite(reply)
                 self.send_response(status)
