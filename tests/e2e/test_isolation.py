@@ -76,7 +76,8 @@ def test_a_peer_that_stands_still_holds_nobody_up(ferry, serve, start, op, react
     sessions = hp_tcp(server)["sessions"]
     assert sessions > 0
     for its in ("read", "write"):
-        good = result(start(drive(ferry, server, "--op", its, "--block", 65536, "--buffer", "1MiB", "--duration", 0.2)), 20)
+        good = result(start(drive(ferry, server, "--op", its, "--block", 65536, "--buffer", "1MiB", "--duration", 0.2)),
+                      20)
         assert good["errors"] == 0 and good["ops"] > 20, good
     # It was there all the while, and goes on where it stood.
     assert hp_tcp(server)["sessions"] >= sessions
