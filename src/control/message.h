@@ -15,14 +15,16 @@
 
 #include "base/compiler.h"
 
-#define FERRY_CONTROL_PATH_SEGMENT    "/v1/segment"
-#define FERRY_CONTROL_PATH_PROCESS    "/v1/process"
-#define FERRY_CONTROL_PATH_TRANSPORTS "/v1/transports"
-#define FERRY_CONTROL_PATH_VERSION    "/v1/version"
-#define FERRY_CONTROL_PATH_HEALTH     "/health"
-#define FERRY_CONTROL_PATH_NOTIFY     "/v1/notify"
-#define FERRY_CONTROL_PATH_GOODBYE    "/v1/goodbye"
-#define FERRY_CONTROL_PATH_CHALLENGE  "/v1/challenge"
+#define FERRY_CONTROL_PATH_METRICS      "/metrics"
+#define FERRY_CONTROL_PATH_METRICS_JSON "/metrics.json"
+#define FERRY_CONTROL_PATH_SEGMENT      "/v1/segment"
+#define FERRY_CONTROL_PATH_PROCESS      "/v1/process"
+#define FERRY_CONTROL_PATH_TRANSPORTS   "/v1/transports"
+#define FERRY_CONTROL_PATH_VERSION      "/v1/version"
+#define FERRY_CONTROL_PATH_HEALTH       "/health"
+#define FERRY_CONTROL_PATH_NOTIFY       "/v1/notify"
+#define FERRY_CONTROL_PATH_GOODBYE      "/v1/goodbye"
+#define FERRY_CONTROL_PATH_CHALLENGE    "/v1/challenge"
 
 #define FERRY_NOTIFY_SENDER_MAX  255
 #define FERRY_NOTIFY_NAME_MAX    255

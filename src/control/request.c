@@ -49,7 +49,9 @@ static struct MHD_Response *make_response(const struct ferry_control_reply *repl
     if (response == NULL)
         release(release_arg);
     else
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                reply->content_type != NULL ? reply->content_type
+                                                            : "application/json");
     return response;
 }
 

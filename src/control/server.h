@@ -4,6 +4,7 @@
  *
  *   GET  /v1/segment      the segment document       GET /v1/process, /v1/transports   reports
  *   GET  /health          {"status":"ok",...}        GET /v1/version                   versions
+ *   GET  /metrics         for Prometheus             GET /metrics.json                 the same
  *   POST /v1/notify       {"sender","name","message"}: 204, 429 inbox full
  *   POST /v1/goodbye      {"segment","incarnation"}: a peer leaves
  *
@@ -44,8 +45,9 @@ struct ferry_control_server;
  * malloc'd and freed. (A printed document can thus be shared by many replies.)
  */
 struct ferry_control_reply {
-    unsigned http_status; /* 200 if the handler leaves it alone */
-    char *body;           /* JSON text or NULL */
+    unsigned http_status;     /* 200 if the handler leaves it alone */
+    const char *content_type; /* static; NULL: application/json */
+    char *body;               /* text or NULL */
     size_t body_len;
     void (*release)(void *release_arg);
     void *release_arg;

@@ -44,6 +44,7 @@ struct ferry_task {
     struct ferry_vector *vector; /* the list of pieces, or NULL */
     uint32_t transport_index;    /* where it runs */
     int32_t pinned;              /* the transport the request names, or -1 */
+    uint64_t submitted_ns;
     /* holder of the keeper's baton only */
     struct ferry_inbox_node stale_node;
     struct ferry_list link;

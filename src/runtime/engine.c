@@ -30,6 +30,7 @@
 #include "metadata/document.h"
 #include "metadata/file_document.h"
 #include "metadata/host_names.h"
+#include "runtime/metrics.h"
 #include "runtime/runtime.h"
 #include "topology/topology.h"
 
@@ -57,6 +58,8 @@ static void free_memory(struct ferry_engine *engine)
         ferry_registry_fini(&engine->registry);
     if (engine->sync_open)
         ferry_ring_fini(&engine->sync_batches);
+    ferry_metrics_close(engine->metrics);
+    ferry_tally_close(&engine->tally);
     ferry_pool_fini(&engine->batches);
     ferry_pool_fini(&engine->vectors);
     ferry_pool_fini(&engine->views);
@@ -374,6 +377,10 @@ static enum ferry_status open_all(struct ferry_engine *engine)
         return status;
     fill_env(engine);
     status = ferry_transports_open(engine);
+    if (status == FERRY_OK)
+        status = ferry_tally_open(&engine->tally, engine->transport_count);
+    if (status == FERRY_OK)
+        status = ferry_metrics_open(&engine->metrics);
     if (status == FERRY_OK)
         status = open_local_view(engine);
     if (status == FERRY_OK)

@@ -14,6 +14,7 @@
 #include "control/channel.h"
 #include "control/message.h"
 #include "control/server.h"
+#include "runtime/metrics.h"
 #include "runtime/runtime.h"
 
 #define CONNECTIONS_MAX 256
@@ -106,6 +107,37 @@ static void get_version(void *arg, const char *body, size_t body_len,
         return;
     status = ferry_report_build(&json);
     reply_text(reply_out, status, json);
+}
+
+static void reply_metrics(struct ferry_engine *engine, enum ferry_exposition_form form,
+                          struct ferry_control_reply *reply_out)
+{
+    enum ferry_status status;
+    char *text = NULL;
+    size_t len;
+
+    if (not_ready(engine, reply_out))
+        return;
+    status = ferry_metrics_print(engine, form, &text, &len);
+    reply_text(reply_out, status, text);
+    if (status == FERRY_OK && form == FERRY_EXPOSITION_TEXT)
+        reply_out->content_type = FERRY_EXPOSITION_TEXT_TYPE;
+}
+
+static void get_metrics(void *arg, const char *body, size_t body_len,
+                        struct ferry_control_reply *reply_out)
+{
+    (void)body;
+    (void)body_len;
+    reply_metrics(arg, FERRY_EXPOSITION_TEXT, reply_out);
+}
+
+static void get_metrics_json(void *arg, const char *body, size_t body_len,
+                             struct ferry_control_reply *reply_out)
+{
+    (void)body;
+    (void)body_len;
+    reply_metrics(arg, FERRY_EXPOSITION_JSON, reply_out);
 }
 
 /* Also while starting and closing, so that whoever wants the name can tell. */
@@ -227,6 +259,8 @@ static const struct ferry_control_route routes[] = {
     {"GET", FERRY_CONTROL_PATH_TRANSPORTS, get_transports},
     {"GET", FERRY_CONTROL_PATH_VERSION, get_version},
     {"GET", FERRY_CONTROL_PATH_HEALTH, get_health},
+    {"GET", FERRY_CONTROL_PATH_METRICS, get_metrics},
+    {"GET", FERRY_CONTROL_PATH_METRICS_JSON, get_metrics_json},
     {"POST", FERRY_CONTROL_PATH_NOTIFY, post_notify},
     {"POST", FERRY_CONTROL_PATH_GOODBYE, post_goodbye},
     {"POST", FERRY_CONTROL_PATH_BOOTSTRAP, post_bootstrap},

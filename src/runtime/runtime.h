@@ -14,6 +14,7 @@
  *
  * Locks, in the order in which they may be taken (nobody holds two unless it says so):
  *   publish_mutex, segments_mutex, segment->mutex, batches_mutex, memory_mutex, inbox.mutex
+ * The one of metrics is held while transports take theirs; no other is taken inside.
  */
 #ifndef FERRY_RUNTIME_RUNTIME_H
 #define FERRY_RUNTIME_RUNTIME_H
@@ -40,6 +41,7 @@
 #include "runtime/batch.h"
 #include "runtime/seams.h"
 #include "runtime/segment.h"
+#include "runtime/tally.h"
 #include "transport/transport.h"
 
 struct ferry_access_control;
@@ -48,6 +50,7 @@ struct ferry_control_server;
 struct ferry_document;
 struct ferry_goodbye_body;
 struct ferry_http_client;
+struct ferry_metrics;
 struct ferry_notify_body;
 struct ferry_notify_inbox;
 struct ferry_topology;
@@ -133,6 +136,7 @@ struct ferry_engine {
     uint32_t transport_count;
     struct ferry_view *local_view;
     struct ferry_notify_inbox *inbox;
+    struct ferry_metrics *metrics;
     /* any thread, atomic */
     struct ferry_registry registry;
     bool registry_open;
@@ -142,6 +146,7 @@ struct ferry_engine {
     struct ferry_pool vectors;      /* struct ferry_vector */
     struct ferry_ring sync_batches; /* of struct ferry_batch */
     bool sync_open;
+    struct ferry_tally tally;
     struct ferry_reader_slot *readers; /* FERRY_READERS of them */
     struct ferry_keeper keeper;
     _Atomic bool named;                 /* `name` is set; the control plane may say it */

@@ -48,6 +48,7 @@ struct submission {
     uint64_t view_handle;
     struct ferry_view *view; /* of view_handle, one reference of ours; NULL: none looked up yet */
     uint32_t transport_mask; /* bit per transport index that is needed */
+    uint64_t now_ns;         /* when the call began */
 };
 
 /* One request in our own layout. */
@@ -202,6 +203,7 @@ static void fill_task(struct submission *submission, const struct ferry_request 
     task->view = submission->view;
     ferry_view_retain(task->view);
     task->refreshed = false;
+    task->submitted_ns = submission->now_ns;
     task->give_up_ns = 0;
     task->crowded = false;
     xfer->opcode = request->opcode;
@@ -424,7 +426,8 @@ enum ferry_status ferry_batch_submit_inside(struct ferry_batch *batch,
                                             const struct ferry_request *requests, uint32_t count)
 {
     struct ferry_engine *engine = batch->engine;
-    struct submission submission = {.engine = engine, .batch = batch};
+    struct submission submission = {
+        .engine = engine, .batch = batch, .now_ns = ferry_engine_now(engine)};
     uint64_t both = (uint64_t)count << 32 | count;
     enum ferry_status status;
 

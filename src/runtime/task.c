@@ -80,12 +80,24 @@ static void count_down(struct ferry_batch *batch)
     }
 }
 
+/* Before the end is visible, so that whoever saw it finds it counted. */
+static void count_end(struct ferry_task *task, enum ferry_task_state state)
+{
+    struct ferry_engine *engine = task->batch->engine;
+    uint64_t now_ns = ferry_engine_now(engine);
+
+    ferry_tally_add(&engine->tally, task->transport_index, task->xfer.opcode, state,
+                    atomic_load_explicit(&task->length, memory_order_relaxed),
+                    now_ns - task->submitted_ns);
+}
+
 void ferry_task_end(struct ferry_task *task, enum ferry_status status, int32_t native,
                     const char *where)
 {
     struct ferry_batch *batch = task->batch;
     enum ferry_task_state state = ferry_task_state_of(status);
 
+    count_end(task, state);
     atomic_store_explicit(&task->status, status, memory_order_relaxed);
     atomic_store_explicit(&task->native, native, memory_order_relaxed);
     atomic_store_explicit(&task->where, where, memory_order_relaxed);

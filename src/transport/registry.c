@@ -135,6 +135,15 @@ static void no_report(struct ferry_transport *transport, struct json_object *obj
     (void)object;
 }
 
+static void no_measure(struct ferry_transport *transport, struct ferry_transport_totals *totals,
+                       ferry_path_fn *fn, void *arg)
+{
+    (void)transport;
+    (void)totals;
+    (void)fn;
+    (void)arg;
+}
+
 static bool name_ok(const char *name)
 {
     return name != NULL && name[0] != '\0' &&
@@ -200,6 +209,8 @@ enum ferry_status ferry_transport_ops_merge(const struct ferry_transport_ops *op
         full.target_reach = no_reach;
     if (full.report == NULL)
         full.report = no_report;
+    if (full.measure == NULL)
+        full.measure = no_measure;
     *merged_out = full;
     return FERRY_OK;
 }

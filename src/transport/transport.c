@@ -323,3 +323,12 @@ void ferry_transport_report(struct ferry_transport *transport, struct json_objec
     FERRY_ASSERT(object != NULL);
     transport->ops->report(transport, object);
 }
+
+void ferry_transport_measure(struct ferry_transport *transport,
+                             struct ferry_transport_totals *totals_out, ferry_path_fn *fn,
+                             void *arg)
+{
+    FERRY_ASSERT(fn != NULL);
+    *totals_out = (struct ferry_transport_totals){0};
+    transport->ops->measure(transport, totals_out, fn, arg);
+}

@@ -200,6 +200,37 @@ enum ferry_reach {
 
 #define FERRY_REACH_TEXT_SIZE 192
 
+/* Counters of one way to one peer, since the peer was met. Strings are the caller's. */
+enum ferry_path_state {
+    FERRY_PATH_UNKNOWN, /* the transport does not tell */
+    FERRY_PATH_UP,
+    FERRY_PATH_DOWN,
+};
+
+struct ferry_path {
+    const char *peer; /* segment name; "" if there is nobody behind it */
+    const char *rail; /* which of the ways to that peer, or on this host */
+    enum ferry_path_state state;
+    uint64_t bytes_read;
+    uint64_t bytes_written;
+    uint64_t bytes_any; /* of reads and writes, where they are not told apart */
+    uint64_t operations;
+    uint64_t connects;
+    uint64_t failures;
+    uint64_t resends;
+};
+
+typedef void ferry_path_fn(void *arg, const struct ferry_path *path);
+
+/* What a transport does now, and what it did for peers. */
+struct ferry_transport_totals {
+    uint64_t inflight_requests;
+    uint64_t inflight_bytes;
+    uint64_t peers;
+    uint64_t served_operations;
+    uint64_t served_bytes;
+};
+
 struct ferry_transport_ops {
     uint32_t ops_version; /* FERRY_TRANSPORT_OPS_VERSION at compile time */
     const char *name;     /* [a-z0-9_]+, unique, static storage */
@@ -354,6 +385,14 @@ struct ferry_transport_ops {
      * JSON object: {"reactor", "workers": [...], "peers": [{"name", "lanes": [...]}], ...}.
      */
     void (*report)(struct ferry_transport *transport, struct json_object *object);
+
+    /*
+     * Optional. Any thread; may take a lock, and calls @fn under it, once for every path; must not
+     * block otherwise, must not allocate. The same path may come several times. @totals is zeroed
+     * by the caller. Default: nothing to tell.
+     */
+    void (*measure)(struct ferry_transport *transport, struct ferry_transport_totals *totals,
+                    ferry_path_fn *fn, void *arg);
 };
 
 /* transport.c: the single caller. Same contracts, checked. */
@@ -393,6 +432,9 @@ void ferry_transport_cancel(struct ferry_transport *transport, struct ferry_xfer
 enum ferry_status ferry_transport_revoke(struct ferry_transport *transport, const void *addr,
                                          uint64_t length, uint64_t deadline_ns);
 void ferry_transport_report(struct ferry_transport *transport, struct json_object *object);
+void ferry_transport_measure(struct ferry_transport *transport,
+                             struct ferry_transport_totals *totals_out, ferry_path_fn *fn,
+                             void *arg);
 
 /* registry.c: the list of transports of this build, merged tables. */
 #define FERRY_TRANSPORTS_MAX 16

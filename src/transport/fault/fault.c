@@ -281,6 +281,12 @@ static enum ferry_status fault_revoke(struct ferry_transport *transport, const v
     return status;
 }
 
+static void fault_measure(struct ferry_transport *transport, struct ferry_transport_totals *totals,
+                          ferry_path_fn *fn, void *arg)
+{
+    ferry_transport_measure(fault_of(transport)->inner, totals, fn, arg);
+}
+
 static void fault_report(struct ferry_transport *transport, struct json_object *object)
 {
     struct fault_transport *fault = fault_of(transport);
@@ -328,6 +334,7 @@ static void fill_ops(struct fault_transport *fault, const struct ferry_config *c
     fault->ops.cancel = fault_cancel;
     fault->ops.revoke = fault_revoke;
     fault->ops.report = fault_report;
+    fault->ops.measure = fault_measure;
     fault->base.ops = &fault->ops;
 }
 

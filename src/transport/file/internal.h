@@ -436,5 +436,7 @@ void ferry_file_buffers_serve(struct file_transport *ft, struct ferry_file_backe
 
 /* ---- report.c ---- */
 void ferry_file_report(struct ferry_transport *transport, struct json_object *object);
+void ferry_file_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                        ferry_path_fn *fn, void *arg);
 
 #endif

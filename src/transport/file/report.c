@@ -86,3 +86,21 @@ void ferry_file_report(struct ferry_transport *transport, struct json_object *ob
     /* Out of memory leaves members out; a report is best effort. */
     (void)ok;
 }
+
+void ferry_file_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                        ferry_path_fn *fn, void *arg)
+{
+    struct file_transport *ft = file_transport_of(base);
+
+    totals->inflight_requests = atomic_load(&ft->outstanding);
+    for (int i = 0; i < FERRY_FILE_WAY_COUNT; i++) {
+        struct ferry_path path = {
+            .peer = "",
+            .rail = way_names[i],
+            .bytes_any = atomic_load_explicit(&ft->counters.ways[i].bytes, memory_order_relaxed),
+            .operations = atomic_load_explicit(&ft->counters.ways[i].ops, memory_order_relaxed),
+        };
+
+        fn(arg, &path);
+    }
+}

@@ -309,4 +309,5 @@ const struct ferry_transport_ops ferry_file_ops = {
     .cancel = file_cancel,
     .revoke = file_revoke,
     .report = ferry_file_report,
+    .measure = ferry_file_measure,
 };

@@ -768,6 +768,8 @@ struct hp_session *ferry_hp_session_of_link(struct ferry_list *link);
 
 /* report.c */
 void ferry_hp_report(struct ferry_transport *transport, struct json_object *object);
+void ferry_hp_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                      ferry_path_fn *fn, void *arg);
 
 /* attr.c: the published attributes */
 struct hp_endpoint_attr {

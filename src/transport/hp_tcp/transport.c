@@ -445,4 +445,5 @@ const struct ferry_transport_ops ferry_hp_tcp_ops = {
     .cancel = hp_cancel,
     .revoke = hp_revoke,
     .report = ferry_hp_report,
+    .measure = ferry_hp_measure,
 };

@@ -360,5 +360,7 @@ enum ferry_status ferry_shm_submit(struct ferry_transport *base, struct ferry_xf
 
 /* report.c */
 void ferry_shm_report(struct ferry_transport *base, struct json_object *object);
+void ferry_shm_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                       ferry_path_fn *fn, void *arg);
 
 #endif

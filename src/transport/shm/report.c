@@ -120,3 +120,27 @@ void ferry_shm_report(struct ferry_transport *base, struct json_object *object)
         !ferry_json_put(object, "peers", peers) || !ferry_json_put(object, "served", sessions))
         return;
 }
+
+void ferry_shm_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                       ferry_path_fn *fn, void *arg)
+{
+    struct shm_transport *transport = ferry_shm_of(base);
+
+    totals->inflight_requests = atomic_load(&transport->outstanding);
+    pthread_mutex_lock(&transport->mutex);
+    for (struct ferry_list *l = transport->links.next; l != &transport->links; l = l->next) {
+        const struct shm_link *link = FERRY_CONTAINER_OF(l, struct shm_link, link);
+        struct ferry_path path = {
+            .peer = link->name,
+            .rail = "memory",
+            .state = atomic_load(&link->state) == SHM_LINK_READY ? FERRY_PATH_UP : FERRY_PATH_DOWN,
+            .bytes_any = ferry_report_count(&link->bytes_mapped) +
+                         ferry_report_count(&link->bytes_vm),
+            .operations = ferry_report_count(&link->ops),
+        };
+
+        totals->peers++;
+        fn(arg, &path);
+    }
+    pthread_mutex_unlock(&transport->mutex);
+}

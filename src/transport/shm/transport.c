@@ -300,4 +300,5 @@ const struct ferry_transport_ops ferry_shm_ops = {
     .cancel = shm_cancel,
     .revoke = shm_revoke,
     .report = ferry_shm_report,
+    .measure = ferry_shm_measure,
 };

@@ -675,6 +675,8 @@ bool ferry_ub_range_revoked(struct ub_transport *transport, const void *addr, ui
 enum ferry_device_class ferry_ub_class(struct ferry_urma_status status);
 /* report.c */
 void ferry_ub_report(struct ferry_transport *transport, struct json_object *object);
+void ferry_ub_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                      ferry_path_fn *fn, void *arg);
 void ferry_ub_explain(struct ub_peer *peer, char *buf, size_t buf_len);
 
 #endif

@@ -223,3 +223,38 @@ void ferry_ub_explain(struct ub_peer *peer, char *buf, size_t buf_len)
             ferry_report_count(&path->rail.paused_until_ns) != 0 ? ", paused" : "");
     }
 }
+
+/* Workers share a path's name: whoever adds paths up adds theirs. */
+static void measure_path(const struct ub_peer *peer, const struct ub_path *path, ferry_path_fn *fn,
+                         void *arg)
+{
+    const struct ferry_device_rail *rail = &path->rail;
+    struct ferry_path told = {
+        .peer = peer->name,
+        .rail = peer->transport->ctxs[path->local].topology_id,
+        .bytes_any = ferry_report_count(&rail->completed_bytes),
+        .operations = ferry_report_count(&rail->completions),
+        .connects = ferry_report_count(&rail->rebuilds),
+        .failures = ferry_report_count(&rail->pauses),
+    };
+
+    fn(arg, &told);
+}
+
+void ferry_ub_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
+                      ferry_path_fn *fn, void *arg)
+{
+    struct ub_transport *transport = ferry_ub_of(base);
+
+    totals->inflight_requests = atomic_load(&transport->admission.requests);
+    totals->inflight_bytes = ferry_device_quota_bytes(&transport->admission);
+    pthread_mutex_lock(&transport->mutex);
+    for (struct ferry_list *l = transport->peers.next; l != &transport->peers; l = l->next) {
+        const struct ub_peer *peer = FERRY_CONTAINER_OF(l, struct ub_peer, link);
+
+        totals->peers++;
+        for (uint32_t i = 0; i < transport->worker_count * peer->path_count; i++)
+            measure_path(peer, &peer->paths[i], fn, arg);
+    }
+    pthread_mutex_unlock(&transport->mutex);
+}

@@ -449,4 +449,5 @@ const struct ferry_transport_ops ferry_ub_ops = {
     .cancel = ub_cancel,
     .revoke = ub_revoke,
     .report = ferry_ub_report,
+    .measure = ferry_ub_measure,
 };
