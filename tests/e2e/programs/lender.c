@@ -28,6 +28,7 @@
 struct lender {
     struct ferry_engine *engine;
     unsigned char *memory;
+    void *map; /* what the latest `lend` mapped */
     uint64_t length;
 };
 
@@ -51,7 +52,7 @@ static enum ferry_status lend(struct lender *me, const char *permission)
 
     if (map == MAP_FAILED)
         return FERRY_ERR_NO_MEMORY;
-    me->memory = map;
+    me->memory = me->map = map;
     range.addr = map;
     range.length = me->length;
     range.permission = permission_of(permission);
@@ -97,8 +98,12 @@ static void take(struct lender *me, const char *timeout_ms)
         printf("failed %s %s\n", ferry_status_name(status), ferry_last_error_text());
     else if (!stays(me))
         puts("changed");
-    else
+    else {
+        if (me->memory == me->map)
+            munmap(me->map, me->length);
+        me->memory = me->map = NULL;
         printf("ok %llu\n", (unsigned long long)took_ms);
+    }
 }
 
 static void obey(struct lender *me, const char *word, const char *argument)
