@@ -29,7 +29,8 @@ static uint32_t peer_row(struct ferry_path_labels *labels, const char *name)
         if (labels->hashes[i] == hash && strcmp(labels->names[i], label) == 0)
             return i;
     }
-    if (labels->count == FERRY_PATH_PEERS)
+    /* One with the name of the others is one of them: no two series have the same labels. */
+    if (labels->count == FERRY_PATH_PEERS || strcmp(label, FERRY_PATH_OTHER) == 0)
         return FERRY_PATH_PEERS;
     memcpy(labels->names[labels->count], label, sizeof(label));
     labels->hashes[labels->count] = hash;
@@ -42,7 +43,7 @@ static struct ferry_path_row *row_of(struct ferry_path_table *table, const struc
     struct ferry_path_row *rows = table->rows[peer];
     uint32_t rail = 0;
 
-    if (peer == FERRY_PATH_PEERS)
+    if (peer == FERRY_PATH_PEERS || strcmp(path->rail, FERRY_PATH_OTHER) == 0)
         rail = FERRY_PATH_RAILS;
     while (rail < FERRY_PATH_RAILS && rows[rail].used &&
            strncmp(rows[rail].rail, path->rail, FERRY_PATH_RAIL_SIZE - 1) != 0)

@@ -396,6 +396,23 @@ static void test_rails_beyond_the_table_are_added_up(void **state)
     free(labels);
 }
 
+static void test_who_is_called_other_shares_that_row(void **state)
+{
+    struct ferry_path_labels *labels = calloc(1, sizeof(*labels));
+    struct ferry_path_table *table = new_table(labels);
+    struct ferry_path rail = {.peer = "a", .rail = "other", .bytes_read = 3};
+    struct ferry_path peer = {.peer = "other", .rail = "0", .bytes_read = 4};
+
+    (void)state;
+    ferry_path_table_add(table, &rail);
+    ferry_path_table_add(table, &peer);
+    assert_int_equal(table->rows[0][FERRY_PATH_RAILS].counters[FERRY_PATH_READ_BYTES], 3);
+    assert_int_equal(others(table), 4);
+    assert_int_equal(labels->count, 1);
+    free(table);
+    free(labels);
+}
+
 #ifdef FERRY_HAVE_HP_TCP
 static void test_bytes_of_rails_add_up_to_those_of_requests(void **state)
 {
@@ -452,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_threads_add_on_cache_lines_of_their_own),
         cmocka_unit_test(test_ten_thousand_peers_are_a_bounded_table_that_adds_up),
         cmocka_unit_test(test_labels_stay_and_the_others_never_go_back),
+        cmocka_unit_test(test_who_is_called_other_shares_that_row),
         cmocka_unit_test(test_rails_beyond_the_table_are_added_up),
 #ifdef FERRY_HAVE_HP_TCP
         cmocka_unit_test(test_bytes_of_rails_add_up_to_those_of_requests),
