@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "transport/attr.h"
+#include "transport/hp_tcp/attr.h"
 #include "transport/hp_tcp/internal.h"
 
 #define PROTOCOL     "tent_hp_tcp"

@@ -771,28 +771,6 @@ void ferry_hp_report(struct ferry_transport *transport, struct json_object *obje
 void ferry_hp_measure(struct ferry_transport *base, struct ferry_transport_totals *totals,
                       ferry_path_fn *fn, void *arg);
 
-/* attr.c: the published attributes */
-struct hp_endpoint_attr {
-    char host[256];
-    uint16_t port;
-};
-
-struct hp_segment_attr {
-    struct hp_endpoint_attr endpoints[FERRY_HP_RAILS_MAX];
-    uint32_t endpoint_count;
-    uint8_t incarnation[FERRY_INCARNATION_SIZE];
-    uint64_t max_transfer_bytes;
-    bool speaks_ferry; /* the extra key "ferry" names a frame version we know */
-};
-
-enum ferry_status ferry_hp_describe(struct ferry_transport *transport, char **attr_out);
-enum ferry_status ferry_hp_describe_buffer(struct ferry_transport *transport,
-                                           uint64_t registration_id,
-                                           enum ferry_permission permission, char **attr_out);
-enum ferry_status ferry_hp_segment_attr_parse(const char *text, struct hp_segment_attr *attr_out);
-enum ferry_status ferry_hp_buffer_attr_parse(const char *text, uint64_t *registration_id_out,
-                                             bool *writable_out);
-
 /* transport.c */
 void ferry_hp_worker_post_scan(struct hp_worker *worker);
 void ferry_hp_scan_all(struct hp_transport *transport);

@@ -14,6 +14,7 @@
 #include "base/hostport.h"
 #include "base/log.h"
 #include "metadata/document.h"
+#include "transport/hp_tcp/attr.h"
 #include "transport/hp_tcp/internal.h"
 
 static void peer_free(struct hp_peer *peer)
