@@ -20,6 +20,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "transport/hp_tcp/attr.h"
 #include "transport/hp_tcp/session.h"
 
 /* How long quiesce and close look for the end of I/O before they say that something is wrong. */
