@@ -321,7 +321,7 @@ def stage_tsan(run, tally):
 
 
 def stage_mutants(run, tally):
-    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "1.5"])
+    command = [PYTHON, "-B", "tests/mutants/run.py", "--json"] + (["--all"] if run.long else ["--minutes", "1"])
     status, output = run.command(command, 7200 if run.long else 420)
     seen = 0
     for line in output.splitlines():
