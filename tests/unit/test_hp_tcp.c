@@ -348,9 +348,13 @@ static uint64_t on_small_lane(struct rig *rig, size_t length)
     _Atomic uint64_t *ops = &peer->lanes[peer->lane_count - 1].stats.ops;
     uint64_t before = atomic_load(ops);
 
-    /* In one submission, so that each lane is chosen while the large one has not ended. */
+    /* In one submission, so that each lane is chosen while the large one has not ended; each to a
+     * place of its own. */
     for (size_t i = 0; i <= COUNT; i++) {
-        move_init(&moves[i], rig, FERRY_READ, 0, i == 0 ? rig->size : length);
+        if (i == 0)
+            move_init(&moves[i], rig, FERRY_READ, 0, rig->size - COUNT * length);
+        else
+            move_init(&moves[i], rig, FERRY_READ, rig->size - i * length, length);
         xfers[i] = &moves[i].xfer;
     }
     assert_int_equal(ferry_transport_submit(rig->initiator.transport, xfers, 1 + COUNT), FERRY_OK);
